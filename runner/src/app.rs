@@ -88,6 +88,7 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
     let (worker, mut loops) =
         Worker::start(config, session, store, registry.clone(), sandbox, guests).context("cannot start the timer")?;
     crate::upkeep::start(&worker, &mut loops.serving);
+    loops.serving.spawn(say_when_serving(Arc::clone(&worker), registry.clone()));
 
     let ended = tokio::select! {
         () = stop.first() => Ok(()),
@@ -179,6 +180,14 @@ async fn recover(store: &dyn Store, settings: &RunSettings, identity: &str) -> a
         Err(error) => tracing::warn!(%error, "earlier sessions of this host are left to their lease"),
     }
     Ok(())
+}
+
+/// Says which kinds are served once all modules of the start are loaded or broken; then waits for ever.
+async fn say_when_serving(worker: Arc<Worker>, registry: Registry) {
+    registry.settled().await;
+    let kinds: Vec<String> = worker.kinds().iter().map(ToString::to_string).collect();
+    tracing::info!(kinds = kinds.join(","), session = %worker.session, "the runner serves");
+    std::future::pending::<()>().await;
 }
 
 /// Returns once no job that this runner serves is scheduled, ready or running anywhere.
