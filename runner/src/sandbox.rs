@@ -10,6 +10,7 @@ mod check;
 mod classify;
 mod declared;
 mod engine;
+mod exit;
 mod facts;
 mod guest;
 mod inspect;

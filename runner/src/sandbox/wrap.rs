@@ -5,8 +5,8 @@ use wasi_preview1_component_adapter_provider::{
 };
 use wit_component::ComponentEncoder;
 
-use super::LoadError;
 use super::facts::Facts;
+use super::{LoadError, exit};
 
 /// Names the code that wraps, in cache keys: to be changed with the versions of wit-component and the
 /// adapter in Cargo.toml.
@@ -21,9 +21,10 @@ pub(super) fn core_module(bytes: &[u8], facts: &Facts) -> Result<Vec<u8>, LoadEr
                 .to_owned(),
         ));
     }
+    let with_exit = exit::keep_codes(bytes)?;
     ComponentEncoder::default()
         .validate(true)
-        .module(bytes)
+        .module(with_exit.as_deref().unwrap_or(bytes))
         .and_then(|encoder| {
             encoder.adapter(WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME, WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER)
         })

@@ -106,6 +106,12 @@ impl Guest {
         self
     }
 
+    /// Traps where it would have returned.
+    pub fn then_unreachable(mut self) -> Self {
+        self.handle.push(I::Unreachable);
+        self
+    }
+
     /// What the SDK's macro would declare.
     pub fn handlers(mut self, lines: &str) -> Self {
         self.handlers = Some(lines.to_owned());
