@@ -44,6 +44,7 @@ pub mod testing;
 #[rustfmt::skip]
 #[allow(
     unreachable_pub,
+    clippy::all,
     clippy::allow_attributes_without_reason,
     reason = "generated from wit/job.wit; a test compares it with what the generator gives"
 )]

@@ -51,8 +51,9 @@ pub trait FromPayload<'a>: Sized {
 impl<'a, T: Deserialize<'a>> FromPayload<'a> for T {
     fn from_payload(bytes: &'a mut Vec<u8>) -> Result<Self, Failure> {
         if bytes.is_empty() {
-            return serde_json::from_slice(b"null")
-                .map_err(|error| Failure::decode(format_args!("the payload is empty, read as null: {error}")));
+            return serde_json::from_slice(b"null").map_err(|error| {
+                Failure::decode(format_args!("the payload is empty, read as null: {error}"))
+            });
         }
         serde_json::from_slice(bytes).map_err(Failure::decode)
     }
@@ -110,7 +111,7 @@ impl OwnedBytes {
 }
 
 impl LentBytes {
-    pub fn take(self, bytes: &mut Vec<u8>) -> Result<&[u8], Failure> {
+    pub fn take(self, bytes: &mut [u8]) -> Result<&[u8], Failure> {
         Ok(bytes)
     }
 }

@@ -4,7 +4,7 @@
 //! is running it once.
 //!
 //! ```json
-//! {"order_id": 17, "state": "unpaid", "pay_by_ms": 1798794000000}
+//! {"id": 17, "state": "unpaid", "pay_by_ms": 1798794000000}
 //! ```
 
 use std::time::{Duration, SystemTime};
@@ -14,7 +14,7 @@ use hourhand_sdk::prelude::*;
 /// An order, as the shop knew it when it enqueued the job.
 #[derive(Serialize, Deserialize)]
 struct Order {
-    order_id: u64,
+    id: u64,
     state: State,
     /// When it had to be paid, in milliseconds since 1970. The job's due time if it is not said.
     pay_by_ms: Option<u64>,
@@ -31,7 +31,7 @@ enum State {
 /// What is to become of the order.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Debug)]
 struct Decision {
-    order_id: u64,
+    id: u64,
     decision: Verdict,
     reason: String,
     /// When the handler looked, in microseconds since 1970.
@@ -56,7 +56,7 @@ fn order_close(ctx: &Context, order: Order) -> Result<Decision, Failure> {
     };
     let (decision, reason) = decide(order.state, pay_by, now);
     let looked_at_us = now.duration_since(SystemTime::UNIX_EPOCH)?.as_micros().try_into()?;
-    Ok(Decision { order_id: order.order_id, decision, reason: reason.to_owned(), looked_at_us })
+    Ok(Decision { id: order.id, decision, reason: reason.to_owned(), looked_at_us })
 }
 
 fn decide(state: State, pay_by: SystemTime, now: SystemTime) -> (Verdict, &'static str) {
@@ -79,7 +79,7 @@ mod tests {
         let second = Duration::from_secs(1);
         let now = if passed { deadline + second } else { deadline - second };
         let pay_by_ms = Some(DEADLINE.as_millis() as u64);
-        let order = Order { order_id: 17, state, pay_by_ms };
+        let order = Order { id: 17, state, pay_by_ms };
         TestHost::new().now(now).enter(|ctx| order_close(ctx, order)).unwrap()
     }
 
@@ -104,14 +104,14 @@ mod tests {
     fn the_due_time_is_the_deadline_if_none_is_given() {
         let due = SystemTime::UNIX_EPOCH + DEADLINE;
         let host = TestHost::new().due_at(due).now(due + Duration::from_micros(1_500));
-        let decision: Decision = host.run::<order_close>(r#"{"order_id":1,"state":"unpaid"}"#).result();
+        let decision: Decision = host.run::<order_close>(r#"{"id":1,"state":"unpaid"}"#).result();
         assert_eq!(decision.decision, Verdict::Close);
         assert_eq!(u128::from(decision.looked_at_us), DEADLINE.as_micros() + 1_500);
     }
 
     #[test]
     fn an_order_of_another_shape_goes_to_the_dead_letters() {
-        for payload in ["", "[]", r#"{"order_id":1}"#, r#"{"order_id":1,"state":"lost"}"#] {
+        for payload in ["", "[]", r#"{"id":1}"#, r#"{"id":1,"state":"lost"}"#] {
             let run = TestHost::new().run::<order_close>(payload);
             assert!(matches!(run.outcome, Outcome::Failed(Failure::Decode(_))), "{payload}: {run:?}");
         }

@@ -57,6 +57,13 @@ fn expanded(settings: &Settings, signature: &Signature) -> Result<TokenStream> {
                 }
             }
 
+            // Natively nothing but tests calls the function, and that is no reason to warn.
+            const _: fn(
+                &::hourhand_sdk::Context,
+                ::std::vec::Vec<u8>,
+            ) -> ::std::result::Result<::std::vec::Vec<u8>, ::hourhand_sdk::Failure> =
+                <#name as ::hourhand_sdk::Handler>::run;
+
             #[cfg(target_family = "wasm")]
             extern "C" fn register() {
                 static ENTRY: ::hourhand_sdk::__private::Entry =
@@ -83,8 +90,9 @@ fn kind(settings: &Settings, signature: &Signature) -> Result<String> {
         return Ok(kind.clone());
     }
     let kind = signature.name.unraw().to_string();
-    check_kind(&kind)
-        .map_err(|message| Error::new(signature.name.span(), format!("{message}; say it with kind = \"...\"")))?;
+    check_kind(&kind).map_err(|message| {
+        Error::new(signature.name.span(), format!("{message}; say it with kind = \"...\""))
+    })?;
     Ok(kind)
 }
 

@@ -108,7 +108,10 @@ impl Settings {
         }
         if let Some(Backoff { base_ms, max_ms, jitter_percent }) = self.backoff {
             let jitter = jitter_percent as f64 / 100.0;
-            _ = write!(line, ",\"backoff\":{{\"base_ms\":{base_ms},\"max_ms\":{max_ms},\"jitter\":{jitter:?}}}");
+            _ = write!(
+                line,
+                ",\"backoff\":{{\"base_ms\":{base_ms},\"max_ms\":{max_ms},\"jitter\":{jitter:?}}}"
+            );
         }
         if self.keep_results == Some(true) {
             line.push_str(",\"keep_results\":true");
@@ -192,7 +195,8 @@ fn backoff(text: &str) -> std::result::Result<Backoff, String> {
 
 /// A span such as `250ms`, `3s` or `1m30s`, in milliseconds.
 fn span_ms(text: &str) -> std::result::Result<u64, String> {
-    let wrong = || format!("{text:?} is no span of time: expected a number and ms, s, m, h or d, as in \"3s\"");
+    let wrong =
+        || format!("{text:?} is no span of time: expected a number and ms, s, m, h or d, as in \"3s\"");
     let mut rest = text.trim();
     let mut total: u64 = 0;
     loop {
@@ -244,10 +248,24 @@ mod tests {
 
     #[test]
     fn spans_are_numbers_with_units() {
-        for (text, ms) in [("250ms", 250), ("3s", 3_000), (" 1m30s ", 90_000), ("2h", 7_200_000), ("1d", 86_400_000)] {
+        for (text, ms) in
+            [("250ms", 250), ("3s", 3_000), (" 1m30s ", 90_000), ("2h", 7_200_000), ("1d", 86_400_000)]
+        {
             assert_eq!(span_ms(text), Ok(ms), "{text}");
         }
-        for bad in ["", "abc", "3", "s", "-3s", "1.5s", "3 s", "3sec", "99999999999999999999s", "99999999999999999h", "3é"] {
+        for bad in [
+            "",
+            "abc",
+            "3",
+            "s",
+            "-3s",
+            "1.5s",
+            "3 s",
+            "3sec",
+            "99999999999999999999s",
+            "99999999999999999h",
+            "3é",
+        ] {
             assert!(span_ms(bad).is_err(), "{bad}");
         }
     }
@@ -257,9 +275,23 @@ mod tests {
         let exp = Backoff { base_ms: 15_000, max_ms: 3_600_000, jitter_percent: 20 };
         assert_eq!(backoff("exp(15s, 1h)"), Ok(exp));
         assert_eq!(backoff("exp(15s,1h,0%)"), Ok(Backoff { jitter_percent: 0, ..exp }));
-        assert_eq!(backoff("fixed(30s)"), Ok(Backoff { base_ms: 30_000, max_ms: 30_000, jitter_percent: 20 }));
+        assert_eq!(
+            backoff("fixed(30s)"),
+            Ok(Backoff { base_ms: 30_000, max_ms: 30_000, jitter_percent: 20 })
+        );
         assert_eq!(backoff("none"), Ok(Backoff { base_ms: 0, max_ms: 0, jitter_percent: 0 }));
-        for bad in ["", "exp", "exp()", "exp(1s)", "exp(2s, 1s)", "exp(1s, 2s, 101%)", "exp(1s, 2s, 3)", "fixed(1s, 2s)", "exp(1s, 9999d)", "lin(1s)"] {
+        for bad in [
+            "",
+            "exp",
+            "exp()",
+            "exp(1s)",
+            "exp(2s, 1s)",
+            "exp(1s, 2s, 101%)",
+            "exp(1s, 2s, 3)",
+            "fixed(1s, 2s)",
+            "exp(1s, 9999d)",
+            "lin(1s)",
+        ] {
             assert!(backoff(bad).is_err(), "{bad}");
         }
     }
@@ -276,7 +308,8 @@ mod tests {
 
     #[test]
     fn all_that_is_wrong_is_said_at_once() {
-        let error = syn::parse_str::<Settings>(r#"timeout = "abc", retries = 3, max_attempts = 0"#).unwrap_err();
+        let error =
+            syn::parse_str::<Settings>(r#"timeout = "abc", retries = 3, max_attempts = 0"#).unwrap_err();
         let messages: Vec<String> = error.into_iter().map(|error| error.to_string()).collect();
         assert_eq!(messages.len(), 3, "{messages:?}");
         assert!(messages[0].contains("\"abc\" is no span of time"), "{messages:?}");

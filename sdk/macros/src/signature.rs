@@ -57,7 +57,10 @@ fn qualifiers(input: ParseStream<'_>) -> Result<()> {
         return Err(Error::new(found.span, "a handler cannot be async: a job runs alone in its sandbox"));
     }
     if let Some(found) = input.parse::<Option<Token![unsafe]>>()? {
-        return Err(Error::new(found.span, "a handler cannot be unsafe: nobody is there to keep its promises"));
+        return Err(Error::new(
+            found.span,
+            "a handler cannot be unsafe: nobody is there to keep its promises",
+        ));
     }
     if let Some(found) = input.parse::<Option<Token![extern]>>()? {
         return Err(Error::new(found.span, "a handler cannot be extern: it is an ordinary function"));
@@ -145,4 +148,3 @@ fn is_context(ty: &Type) -> bool {
 fn named_context(ty: &Type) -> bool {
     matches!(ty, Type::Path(path) if path.path.segments.last().is_some_and(|last| last.ident == "Context"))
 }
-
