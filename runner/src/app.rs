@@ -10,7 +10,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::clock::monotonic;
 use crate::config::{RunSettings, StoreSettings};
-use crate::queue::redis::RedisStore;
+use crate::queue::redis::{RedisOptions, RedisStore};
 use crate::queue::{SessionId, Store, StoreError};
 use crate::registry::{Registry, RegistryConfig};
 use crate::sandbox::{Sandbox, SandboxConfig};
@@ -40,7 +40,7 @@ const SCAN_EVERY: Duration = Duration::from_secs(2);
 /// # Errors
 /// When the URL cannot be used.
 pub fn open_store(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(Arc::new(RedisStore::connect(settings.url.expose(), &settings.namespace)?))
+    Ok(Arc::new(RedisStore::connect(settings.url.expose(), &settings.namespace, RedisOptions::default())?))
 }
 
 /// Runs a runner until it is told to stop, or until it is idle if the settings say so.

@@ -254,7 +254,7 @@ impl RunSettings {
         let queues = reader.take("queues", names);
         let retention = read_retention(&mut reader);
         let memory_bytes_total =
-            reader.take("memory_total", memory_total).unwrap_or_else(|| machine.memory_bytes / 2);
+            reader.take("memory_total", memory_total).unwrap_or(machine.memory_bytes / 2);
         let cache_dir =
             reader.take("cache_dir", dir_or_off).unwrap_or_else(|| Some(machine.cache_dir.clone()));
         let state_dir = reader.take("state_dir", dir).unwrap_or_else(|| machine.state_dir.clone());

@@ -10,19 +10,19 @@ const SNOOZE_MS_MIN: u64 = 1_000;
 
 /// What the retry policy needs to know of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Attempt {
+pub(super) struct Attempt {
     /// Which one ended, from 1.
-    pub number: u32,
+    pub(super) number: u32,
     /// How many there may be.
-    pub max: u32,
+    pub(super) max: u32,
     /// How long the next one waits.
-    pub backoff: Backoff,
+    pub(super) backoff: Backoff,
     /// Keep results above [`RESULT_KEPT_BYTES`].
-    pub keep_results: bool,
+    pub(super) keep_results: bool,
 }
 
 /// Decides. `draw` is a uniform number in 0.0..1.0 for the jitter.
-pub fn decide(end: RunEnd, attempt: Attempt, draw: f64) -> Outcome {
+pub(super) fn decide(end: RunEnd, attempt: Attempt, draw: f64) -> Outcome {
     match end {
         RunEnd::Completed(result) => Outcome::Completed { result: kept(result, attempt.keep_results) },
         RunEnd::Failed { reason, message, .. } if attempt.number >= attempt.max => {
