@@ -50,7 +50,7 @@ pub fn open_store(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError
 pub fn run(settings: RunSettings) -> anyhow::Result<RunnerEnd> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let io = runtime("io", cores.clamp(1, 4))?;
-    let guests = runtime("guest", cores)?;
+    let guests = runtime("guest", crate::sandbox::guest_threads())?;
     let end = io.block_on(serve(settings, guests.handle().clone()));
     // A guest that does not end does not hold the process: its job is released or left to recovery.
     guests.shutdown_background();
