@@ -26,21 +26,24 @@ impl RedisStore {
             queues.insert(queue.clone(), QueueCounts { paused: true, ..nothing_in(queue) });
         }
         let mut counts = Counts { queues: Vec::new(), now_ms: 0, stale_total: 0, orphans: 0, quarantined: 0 };
-        let mut steps: Vec<Lanes> = lanes.chunks(LANES_STEP).map(|step| Lanes::of(step.iter().cloned())).collect();
+        let mut steps: Vec<Lanes> =
+            lanes.chunks(LANES_STEP).map(|step| Lanes::of(step.iter().cloned())).collect();
         if steps.is_empty() {
             steps.push(Lanes::default());
         }
         for step in steps {
             let mut args = Vec::new();
             push_lanes(&mut args, &step);
-            let reply = self.link.script(&self.scripts.counts, &self.lane_keys(&step), &args, Repeat::Once).await?;
+            let reply =
+                self.link.script(&self.scripts.counts, &self.lane_keys(&step), &args, Repeat::Once).await?;
             let mut items = Items::of(reply)?;
             counts.now_ms = items.number()?;
             counts.stale_total = items.number()?;
             counts.orphans = items.number()?;
             counts.quarantined = items.number()?;
             for lane in &step.list {
-                let queue = queues.entry(lane.queue.clone()).or_insert_with(|| nothing_in(lane.queue.clone()));
+                let queue =
+                    queues.entry(lane.queue.clone()).or_insert_with(|| nothing_in(lane.queue.clone()));
                 queue.kinds.push(lane.kind.clone());
                 add_lane(queue, &mut items)?;
             }
@@ -67,7 +70,8 @@ impl RedisStore {
             return Ok(pruned);
         }
         // Each call starts at another queue, so that none waits behind one that is always full.
-        let turn = self.prune_turn.fetch_add(QUEUES_STEP, std::sync::atomic::Ordering::Relaxed) % queues.len();
+        let turn =
+            self.prune_turn.fetch_add(QUEUES_STEP, std::sync::atomic::Ordering::Relaxed) % queues.len();
         queues.rotate_left(turn);
         for step in queues.chunks(QUEUES_STEP) {
             let mut keys = self.keys.globals().to_vec();

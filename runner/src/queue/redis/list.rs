@@ -69,11 +69,11 @@ impl RedisStore {
             Some(cursor) => read_cursor(cursor)?,
             None => (Phase::Waiting, None),
         };
-        while !phase_wanted(phase, query) {
-            match phase.next() {
-                Some(next) => (phase, after) = (next, None),
-                None => return Ok(Page { items: Vec::new(), cursor: None }),
-            }
+        if !phase_wanted(phase, query) {
+            let Some(next) = next_phase(phase, query) else {
+                return Ok(Page { items: Vec::new(), cursor: None });
+            };
+            (phase, after) = (next, None);
         }
         let step = match phase {
             Phase::Waiting => self.waiting_step(query, after).await?,
@@ -83,8 +83,10 @@ impl RedisStore {
         let (items, last) = self.view_step(query, &step.entries).await?;
         let cut = last.is_some_and(|last| last + 1 < step.entries.len());
         let cursor = match last.map(|last| &step.entries[last]) {
-            Some(entry) if step.more || cut => Some(format!("{}:{}:{}", phase.letter(), entry.score, entry.member)),
-            _ => phase.next().map(|next| format!("{}::", next.letter())),
+            Some(entry) if step.more || cut => {
+                Some(format!("{}:{}:{}", phase.letter(), entry.score, entry.member))
+            }
+            _ => next_phase(phase, query).map(|next| format!("{}::", next.letter())),
         };
         Ok(Page { items, cursor })
     }
@@ -110,7 +112,8 @@ impl RedisStore {
         let lanes = self.lanes_for(query).await?;
         let indexes: Vec<String> = lanes.iter().flat_map(|lane| self.keys.due(lane)).collect();
         let wants = |state| query.states.is_empty() || query.states.contains(&state);
-        let now_ms = if wants(State::Scheduled) && wants(State::Ready) { None } else { Some(self.now_ms().await?) };
+        let now_ms =
+            if wants(State::Scheduled) && wants(State::Ready) { None } else { Some(self.now_ms().await?) };
         if let (Some(now_ms), true, None) = (now_ms, wants(State::Scheduled), &after) {
             // Behind everything that is due; members are digits, so no one is behind this.
             after = Some(Entry { score: now_ms, member: "~".to_owned() });
@@ -131,11 +134,9 @@ impl RedisStore {
             None => self.queues().await?,
         };
         for queue in &queues {
-            for (key, state) in self.keys.done(queue).into_iter().zip([
-                State::Completed,
-                State::Cancelled,
-                State::Dead,
-            ]) {
+            for (key, state) in
+                self.keys.done(queue).into_iter().zip([State::Completed, State::Cancelled, State::Dead])
+            {
                 if query.states.is_empty() || query.states.contains(&state) {
                     indexes.push(key);
                 }
@@ -169,7 +170,10 @@ impl RedisStore {
         let more = records.len() > query.limit;
         records.truncate(query.limit);
         let entries = records.into_iter().map(|record| Entry { score: record, member: String::new() });
-        Ok(Step { entries: entries.map(|e| Entry { member: super::record::rid_text(e.score), ..e }).collect(), more })
+        Ok(Step {
+            entries: entries.map(|e| Entry { member: super::record::rid_text(e.score), ..e }).collect(),
+            more,
+        })
     }
 
     /// Up to `limit` entries behind `after` from all indexes, merged.
@@ -189,7 +193,10 @@ impl RedisStore {
         let (mut entries, mut bound): (Vec<Entry>, Option<Entry>) = (Vec::new(), None);
         for index in indexes {
             let args = [direction, &score, &member, &share.to_string()];
-            let page = self.link.script(&self.scripts.page, std::slice::from_ref(index), &args, Repeat::Once).await?;
+            let page = self
+                .link
+                .script(&self.scripts.page, std::slice::from_ref(index), &args, Repeat::Once)
+                .await?;
             let page = read_entries(page)?;
             // What a full page does not show yet must not be overtaken.
             if let Some(last) = page.last().filter(|_| page.len() == share)
@@ -217,6 +224,11 @@ impl RedisStore {
         });
         Ok(lanes)
     }
+}
+
+fn next_phase(phase: Phase, query: &ListQuery) -> Option<Phase> {
+    let next = phase.next()?;
+    if phase_wanted(next, query) { Some(next) } else { next_phase(next, query) }
 }
 
 fn phase_wanted(phase: Phase, query: &ListQuery) -> bool {
@@ -264,7 +276,9 @@ fn read_cursor(cursor: &str) -> Result<(Phase, Option<Entry>), StoreError> {
         }
         Some((phase, Some(Entry { score: score.parse().ok()?, member: member.to_owned() })))
     };
-    read().ok_or_else(|| StoreError::Invalid(format!("invalid cursor {cursor:?}: expected one that a list gave")))
+    read().ok_or_else(|| {
+        StoreError::Invalid(format!("invalid cursor {cursor:?}: expected one that a list gave"))
+    })
 }
 
 fn read_entries(reply: redis::Value) -> Result<Vec<Entry>, StoreError> {

@@ -29,7 +29,11 @@ const RECALL_STEP: &str = "500";
 const LOOKUPS_MAX: usize = 3;
 
 impl RedisStore {
-    pub(super) async fn cancel_jobs(&self, jobs: &[JobRef], retention: Retention) -> Result<Vec<Verdict>, StoreError> {
+    pub(super) async fn cancel_jobs(
+        &self,
+        jobs: &[JobRef],
+        retention: Retention,
+    ) -> Result<Vec<Verdict>, StoreError> {
         let mut args = Vec::new();
         push_policy(&mut args, retention, IdMemory::default());
         self.act(&self.scripts.cancel, &args, jobs).await
@@ -40,7 +44,8 @@ impl RedisStore {
             Due::In(ms) => format!("+{}", ms.min(u64::from(u32::MAX) * 10_000)),
             Due::At(ms) => format!("@{}", ms.min(u64::from(u32::MAX) * 10_000)),
         };
-        let verdicts = self.act(&self.scripts.reschedule, &[due.into_bytes()], std::slice::from_ref(job)).await?;
+        let verdicts =
+            self.act(&self.scripts.reschedule, &[due.into_bytes()], std::slice::from_ref(job)).await?;
         verdicts.first().copied().ok_or_else(|| unexpected("no verdict"))
     }
 
@@ -54,14 +59,23 @@ impl RedisStore {
     }
 
     /// Runs a script that takes `lane, record id` for each job and answers with a word for each.
-    async fn act(&self, script: &Script, options: &[Vec<u8>], jobs: &[JobRef]) -> Result<Vec<Verdict>, StoreError> {
+    async fn act(
+        &self,
+        script: &Script,
+        options: &[Vec<u8>],
+        jobs: &[JobRef],
+    ) -> Result<Vec<Verdict>, StoreError> {
         let mut verdicts = vec![Verdict::NotFound; jobs.len()];
         let mut left: Vec<usize> = (0..jobs.len()).collect();
         for _ in 0..LOOKUPS_MAX {
             let refs: Vec<JobRef> = left.iter().map(|i| jobs[*i].clone()).collect();
             let places = self.locate(&refs).await?;
-            let found: Vec<(usize, Place)> =
-                left.iter().copied().zip(places).filter_map(|(i, place)| place.map(|place| (i, place))).collect();
+            let found: Vec<(usize, Place)> = left
+                .iter()
+                .copied()
+                .zip(places)
+                .filter_map(|(i, place)| place.map(|place| (i, place)))
+                .collect();
             left.clear();
             let answers = self.act_on(script, options, &found).await?;
             for ((i, _), verdict) in found.iter().zip(answers) {
@@ -124,7 +138,8 @@ impl RedisStore {
         let lanes = self.lanes_of(queue).await?;
         let mut args: Vec<Vec<u8>> = vec![PURGE_JOBS.to_string().into(), PURGE_BYTES.to_string().into()];
         push_lanes(&mut args, &lanes);
-        let reply = self.link.script(&self.scripts.purge, &self.lane_keys(&lanes), &args, Repeat::Never).await?;
+        let reply =
+            self.link.script(&self.scripts.purge, &self.lane_keys(&lanes), &args, Repeat::Never).await?;
         let purged: u64 = number(reply)?;
         // Held jobs are scheduled jobs: they come back when their runners have been told, and go then.
         let more = purged > 0 || self.recall_held(queue).await? > 0;
@@ -137,7 +152,8 @@ impl RedisStore {
         loop {
             let args = [queue.as_str(), &cursor, RECALL_STEP];
             let script = &self.scripts.recall;
-            let mut reply = Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
+            let mut reply =
+                Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
             cursor = reply.text()?;
             held += reply.number::<u64>()?;
             if cursor == "0" {
@@ -147,7 +163,8 @@ impl RedisStore {
     }
 
     async fn lanes_of(&self, queue: &Name) -> Result<Lanes, StoreError> {
-        let lanes: Vec<Lane> = self.all_lanes().await?.into_iter().filter(|lane| lane.queue == *queue).collect();
+        let lanes: Vec<Lane> =
+            self.all_lanes().await?.into_iter().filter(|lane| lane.queue == *queue).collect();
         Ok(Lanes::of(lanes))
     }
 }
