@@ -1,1 +1,282 @@
-//! (being written)
+//! The handlers folder: which code serves which kind, right now.
+//!
+//! A scan of the folder is the truth; events of the file system only bring it forward. One thread scans,
+//! one loads what changed (reads, hashes, compiles) and swaps in a new [`Snapshot`] as a whole. What does
+//! not load leaves the last good version serving. Jobs keep the [`Handler`] that they started with.
+
+mod files;
+mod folder;
+mod loading;
+mod publish;
+mod watch;
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use parking_lot::Mutex;
+
+use crate::backoff::Backoff;
+use crate::clock;
+use crate::names::Name;
+use crate::sandbox::{Limits, Module, Sandbox};
+
+use files::Files;
+use loading::LoadOrder;
+use publish::Published;
+
+/// Settings of the handlers folder.
+#[derive(Debug, Clone)]
+pub struct RegistryConfig {
+    /// The folder.
+    pub dir: PathBuf,
+    /// How often it is scanned whatever the file system says.
+    pub scan_every: Duration,
+    /// Files larger than this are refused unread, in bytes.
+    pub module_bytes_max: u64,
+}
+
+impl RegistryConfig {
+    /// The defaults for a folder: a scan every 2 s, modules of up to 64 MiB.
+    pub fn new(dir: PathBuf) -> Self {
+        Self { dir, scan_every: Duration::from_secs(2), module_bytes_max: 64 << 20 }
+    }
+}
+
+/// Why there is no registry.
+#[derive(Debug, thiserror::Error)]
+pub enum RegistryError {
+    /// The folder is not there or cannot be read.
+    #[error("cannot read the handlers folder {}: {source}", dir.display())]
+    Folder {
+        /// The folder.
+        dir: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A thread could not be started.
+    #[error("cannot start a thread for the handlers folder: {0}")]
+    Thread(io::Error),
+}
+
+/// One version of the code for one kind.
+#[derive(Debug)]
+pub struct Handler {
+    /// The kind that it serves.
+    pub kind: Name,
+    /// The file that it came from.
+    pub file: PathBuf,
+    /// The first 12 hex digits of [`sha256`](Self::sha256): what records of runs hold.
+    pub hash: String,
+    /// The hash of the file's bytes: 64 hex digits.
+    pub sha256: String,
+    /// The code.
+    pub module: Arc<Module>,
+    /// What a job may use.
+    pub limits: Limits,
+    /// Attempts for jobs that do not say.
+    pub max_attempts: u32,
+    /// How long failed jobs wait.
+    pub backoff: Backoff,
+    /// Keep results over 4 KiB.
+    pub keep_results: bool,
+}
+
+/// How a file, or one kind of it, is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Status {
+    /// Serves its kind.
+    Active,
+    /// Does not serve, and `error` says why; an older version may be active beside it.
+    Broken,
+    /// Replaced or removed, with jobs that still run on it.
+    Draining,
+}
+
+impl Status {
+    /// The word for it, everywhere.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Broken => "broken",
+            Self::Draining => "draining",
+        }
+    }
+}
+
+/// One line of `hourhand handler list`.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HandlerStatus {
+    /// The kind; of a file that never loaded, its stem.
+    pub kind: String,
+    /// The file.
+    pub file: PathBuf,
+    /// The hash of the file's bytes, once they were read.
+    pub sha256: Option<String>,
+    /// How it is doing.
+    pub status: Status,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// Why it is broken.
+    pub error: Option<String>,
+    /// What a job may use.
+    pub limits: Limits,
+}
+
+/// All handlers at one moment. Immutable.
+#[derive(Debug, Default)]
+pub struct Snapshot {
+    /// Counts the changes.
+    pub generation: u64,
+    /// What serves each kind.
+    pub handlers: BTreeMap<Name, Arc<Handler>>,
+    /// Every file with its state, by kind.
+    pub files: Vec<HandlerStatus>,
+}
+
+/// The handlers folder, watched. Cheap to clone; the last clone's end ends the watching.
+#[derive(Clone)]
+pub struct Registry(Arc<Watching>);
+
+struct Watching {
+    shared: Arc<Shared>,
+    hints: SyncSender<()>,
+}
+
+/// What the two threads and the handle share.
+struct Shared {
+    config: RegistryConfig,
+    sandbox: Arc<Sandbox>,
+    snapshot: ArcSwap<Snapshot>,
+    generation: tokio::sync::watch::Sender<u64>,
+    settled: tokio::sync::watch::Sender<bool>,
+    files: Mutex<Files>,
+    published: Mutex<Published>,
+    stopping: AtomicBool,
+}
+
+impl Registry {
+    /// Reads the folder, starts to load what is in it, and watches it from then on. Blocking for the
+    /// time of one scan.
+    ///
+    /// # Errors
+    /// [`RegistryError`] when the folder is not there or cannot be read.
+    pub fn start(config: RegistryConfig, sandbox: Arc<Sandbox>) -> Result<Self, RegistryError> {
+        let seen = folder::scan(&config.dir)
+            .map_err(|source| RegistryError::Folder { dir: config.dir.clone(), source })?;
+        let shared = Arc::new(Shared {
+            files: Mutex::new(Files::new(config.module_bytes_max)),
+            config,
+            sandbox,
+            snapshot: ArcSwap::default(),
+            generation: tokio::sync::watch::Sender::new(0),
+            settled: tokio::sync::watch::Sender::new(false),
+            published: Mutex::default(),
+            stopping: AtomicBool::new(false),
+        });
+        let (hints, hinted) = mpsc::sync_channel(1);
+        let (orders, ordered) = mpsc::channel();
+        shared.take_in(seen, &orders);
+
+        let (loader, done) = (Arc::clone(&shared), hints.clone());
+        spawn("handlers-load", move || loading::run(&loader, &ordered, &done))?;
+        let (scanner, hint) = (Arc::clone(&shared), hints.clone());
+        spawn("handlers-scan", move || scanner.watch_folder(hint, &hinted, &orders))?;
+        Ok(Self(Arc::new(Watching { shared, hints })))
+    }
+
+    /// What serves now.
+    pub fn snapshot(&self) -> Arc<Snapshot> {
+        self.0.shared.snapshot.load_full()
+    }
+
+    /// Tells of each new generation.
+    pub fn subscribe(&self) -> tokio::sync::watch::Receiver<u64> {
+        self.0.shared.generation.subscribe()
+    }
+
+    /// Resolves when every file that was there at the start is loaded or known not to load.
+    pub async fn settled(&self) {
+        let mut settled = self.0.shared.settled.subscribe();
+        // The sender lives as long as we do.
+        let _ = settled.wait_for(|settled| *settled).await;
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.shared.stopping.store(true, Ordering::Release);
+        // A full channel wakes the thread just as well.
+        let _ = self.hints.try_send(());
+    }
+}
+
+fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), RegistryError> {
+    std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop).map_err(RegistryError::Thread)
+}
+
+impl Shared {
+    /// The scan thread: scans every so often, on a hint, and when a file's quiet time is over.
+    fn watch_folder(&self, hint: SyncSender<()>, hinted: &Receiver<()>, orders: &mpsc::Sender<LoadOrder>) {
+        let mut watch = watch::Watch::new(self.config.dir.clone(), self.config.scan_every, hint);
+        let mut unreadable = false;
+        loop {
+            let next_check = self.files.lock().next_check(clock::monotonic());
+            let wait = next_check.map_or(self.config.scan_every, |due| due.min(self.config.scan_every));
+            match hinted.recv_timeout(wait) {
+                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+            if self.stopping.load(Ordering::Acquire) {
+                return;
+            }
+            watch.follow();
+            match folder::scan(&self.config.dir) {
+                Ok(seen) => {
+                    unreadable = false;
+                    self.take_in(seen, orders);
+                }
+                // Nothing is unloaded for it: a network folder that is away for a moment must not stop jobs.
+                Err(error) if !unreadable => {
+                    unreadable = true;
+                    tracing::error!(dir = %self.config.dir.display(), %error, "the handlers folder cannot be read; going on with what is loaded");
+                }
+                Err(_) => {}
+            }
+            // Hints come in storms: one scan answers for all of them.
+            std::thread::sleep(files::QUIET_CHECK);
+        }
+    }
+
+    /// What one scan saw: orders loads, drops what is gone.
+    fn take_in(&self, seen: Vec<folder::Seen>, orders: &mpsc::Sender<LoadOrder>) {
+        let due = self.files.lock().observe(seen, clock::monotonic(), clock::wall_ms());
+        for order in due {
+            // The load thread is gone only when we are about to be.
+            let _ = orders.send(order);
+        }
+        self.publish();
+    }
+
+    /// Swaps in a new snapshot, if it differs.
+    fn publish(&self) {
+        let mut published = self.published.lock();
+        let files = self.files.lock();
+        let snapshot = published.next(&files, &self.sandbox, clock::wall_ms());
+        let settled = files.initial_settled(clock::monotonic());
+        drop(files);
+        if let Some(snapshot) = snapshot {
+            let generation = snapshot.generation;
+            self.snapshot.store(Arc::new(snapshot));
+            self.generation.send_replace(generation);
+        }
+        if settled {
+            self.settled.send_replace(true);
+        }
+    }
+}

@@ -4,6 +4,24 @@
 //! instances, one epoch ticker on an OS thread); one [`Module`] a version of a handler; one instance a
 //! job, dropped after it whatever happened.
 
+mod bindings;
+mod cache;
+mod check;
+mod classify;
+mod declared;
+mod engine;
+mod exit;
+mod facts;
+mod guest;
+mod inspect;
+mod limiter;
+mod load;
+mod log;
+mod run;
+mod stop;
+mod turns;
+mod wrap;
+
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -12,6 +30,22 @@ use bytes::Bytes;
 use crate::backoff::Backoff;
 use crate::names::Name;
 use crate::outcome::RunEnd;
+
+use cache::CodeCache;
+use limiter::MemoryMeter;
+use load::Loader;
+use run::Ground;
+use turns::Turns;
+
+pub use facts::Form;
+pub use inspect::{INTERFACE_VERSION, Inspection, inspect};
+pub use load::Module;
+pub use log::JobLog;
+pub use stop::{Stop, StopSignal};
+
+/// Claims pause when less than this is left of the runner's memory for guests, or a quarter of it where
+/// that is less. In bytes: what one handler has by default.
+const ROOM_BYTES: u64 = 128 << 20;
 
 /// What a sandbox is built with.
 #[derive(Debug, Clone)]
@@ -90,15 +124,6 @@ pub struct GuestJob {
     pub payload: Bytes,
 }
 
-/// Why a run is to stop before its end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stop {
-    /// Somebody cancelled the job: ends as [`RunEnd::Cancelled`].
-    Cancel,
-    /// The runner stops and cannot wait: ends as [`RunEnd::Released`].
-    Release,
-}
-
 /// What a run was.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunReport {
@@ -106,4 +131,166 @@ pub struct RunReport {
     pub end: RunEnd,
     /// The most memory it had, in bytes.
     pub memory_bytes_peak: u64,
+}
+
+impl Default for SandboxConfig {
+    fn default() -> Self {
+        Self { concurrency: 128, memory_bytes_max: 512 << 20, memory_bytes_total: 4 << 30, cache_dir: None }
+    }
+}
+
+/// Why there is no sandbox.
+#[derive(Debug, thiserror::Error)]
+pub enum SandboxError {
+    /// The engine or one of its threads could not be made.
+    #[error("the sandbox could not be set up: {0}")]
+    Engine(String),
+    /// A setting makes no sense.
+    #[error("{0}")]
+    Setting(String),
+    /// The check at start found that a spinning guest goes on.
+    #[error("the sandbox cannot stop a spinning guest on this machine: refusing to run any")]
+    NotInterrupted,
+}
+
+/// Why a file is not loaded. The message says the cause and, where there is one, the fix.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum LoadError {
+    /// The file ends in the middle: perhaps somebody still writes it.
+    #[error("{0}")]
+    Incomplete(String),
+    /// It is not a module that this runner runs.
+    #[error("{0}")]
+    Refused(String),
+    /// It does not compile.
+    #[error("it does not compile: {0}")]
+    Compile(String),
+}
+
+/// The process's sandbox: engine, pool, compile threads and memory cap.
+pub struct Sandbox {
+    ground: Ground,
+    loader: Loader,
+    pooled: bool,
+    memory_bytes_max: u64,
+    /// One module at a time: compiling takes all its threads, and memory by the gigabyte.
+    compiling: parking_lot::Mutex<()>,
+}
+
+/// How many threads guests should run on: one a core.
+pub fn guest_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
+}
+
+impl Sandbox {
+    /// Builds the engine and its pool, starts the ticker, and checks that a spinning guest is stopped.
+    ///
+    /// # Errors
+    /// [`SandboxError`] when a setting makes no sense or the machine does not give what is needed.
+    pub fn new(config: SandboxConfig) -> Result<Arc<Self>, SandboxError> {
+        check_memory(&config)?;
+        let (engine, pooled) = engine::build(&config)?;
+        engine::start_ticker(&engine)?;
+        engine::check_interruption(&engine)?;
+        let cache = config.cache_dir.and_then(|dir| match CodeCache::open(dir.clone(), &engine) {
+            Ok(cache) => Some(cache),
+            Err(error) => {
+                tracing::warn!(dir = %dir.display(), %error, "no cache for compiled code: each start compiles anew");
+                None
+            }
+        });
+        let loader =
+            Loader::new(&engine, cache, config.memory_bytes_max, pooled).map_err(SandboxError::Engine)?;
+        Ok(Arc::new(Self {
+            ground: Ground {
+                engine,
+                meter: Arc::new(MemoryMeter::new(config.memory_bytes_total)),
+                turns: Turns::new(guest_threads()),
+            },
+            loader,
+            pooled,
+            memory_bytes_max: config.memory_bytes_max,
+            compiling: parking_lot::Mutex::new(()),
+        }))
+    }
+
+    /// Checks, wraps, compiles (or takes from the cache) and links a module; `name` is its file stem.
+    /// Blocking, for seconds where the module is large: to be called off the runtimes.
+    ///
+    /// # Errors
+    /// [`LoadError`] with the cause and the fix.
+    pub fn load(&self, name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
+        let _one_at_a_time = self.compiling.lock();
+        self.loader.load(name, bytes)
+    }
+
+    /// Runs one job in a fresh instance. Never panics, and outlives its time-out by a moment at most.
+    /// To be called on the guest runtime: a computing guest holds its thread for 10 ms at a time.
+    pub async fn run(
+        &self,
+        module: &Module,
+        job: GuestJob,
+        limits: &Limits,
+        stop: StopSignal,
+        log: Arc<JobLog>,
+    ) -> RunReport {
+        run::run(&self.ground, module, job, limits, stop, log).await
+    }
+
+    /// Guest memory that running jobs use, in bytes.
+    pub fn memory_in_use(&self) -> u64 {
+        self.ground.meter.in_use()
+    }
+
+    /// What they may use together, in bytes.
+    pub fn memory_cap(&self) -> u64 {
+        self.ground.meter.cap()
+    }
+
+    /// False when the cap is near: claims should pause.
+    pub fn has_room(&self) -> bool {
+        let cap = self.ground.meter.cap();
+        self.ground.meter.in_use().saturating_add(ROOM_BYTES.min(cap / 4)) <= cap
+    }
+
+    /// False when the machine's address space is too small for a pool, and jobs are slower for it.
+    pub fn pooled(&self) -> bool {
+        self.pooled
+    }
+
+    /// The largest memory that any handler may have, in bytes.
+    pub fn memory_bytes_max(&self) -> u64 {
+        self.memory_bytes_max
+    }
+}
+
+fn check_memory(config: &SandboxConfig) -> Result<(), SandboxError> {
+    const PAGE: u64 = 64 << 10;
+    for (what, bytes) in [
+        ("memory of a handler", config.memory_bytes_max),
+        ("memory of all guests", config.memory_bytes_total),
+    ] {
+        if bytes < PAGE {
+            return Err(SandboxError::Setting(format!(
+                "{what}: expected 64 KiB or more, got {}",
+                size(bytes)
+            )));
+        }
+    }
+    if config.memory_bytes_max > 4 << 30 {
+        let got = size(config.memory_bytes_max);
+        return Err(SandboxError::Setting(format!("memory of a handler: expected at most 4 GiB, got {got}")));
+    }
+    Ok(())
+}
+
+/// `bytes` for people: `64 MiB`, `1.5 MiB`, `300 bytes`.
+fn size(bytes: u64) -> String {
+    for (unit, name) in [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
+        if bytes >= unit {
+            let rounded = (bytes as f64 / unit as f64 * 10.0).round() / 10.0;
+            return format!("{rounded} {name}");
+        }
+    }
+    format!("{bytes} bytes")
 }

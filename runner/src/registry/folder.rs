@@ -1,0 +1,76 @@
+//! What lies in the handlers folder, by one scan. Reads names and metadata, no contents.
+
+use std::fs::{self, Metadata};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+/// What tells one state of a file from the next.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct FileId {
+    device: u64,
+    inode: u64,
+    pub(super) len: u64,
+    modified_ns: i128,
+}
+
+impl FileId {
+    pub(super) fn of(metadata: &Metadata) -> Self {
+        Self {
+            device: metadata.dev(),
+            inode: metadata.ino(),
+            len: metadata.len(),
+            modified_ns: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
+        }
+    }
+
+    /// The same file of the same length; its modification time may differ.
+    pub(super) fn same_length(&self, other: &Self) -> bool {
+        (self.device, self.inode, self.len) == (other.device, other.inode, other.len)
+    }
+
+    /// How long ago it was written, in milliseconds; 0 for a time in the future.
+    pub(super) fn age_ms(&self, wall_ms: u64) -> u64 {
+        let written_ms = u64::try_from(self.modified_ns / 1_000_000).unwrap_or(0);
+        wall_ms.saturating_sub(written_ms)
+    }
+
+    #[cfg(test)]
+    pub(super) fn fake(inode: u64, len: u64, modified_ms: u64) -> Self {
+        Self { device: 1, inode, len, modified_ns: i128::from(modified_ms) * 1_000_000 }
+    }
+}
+
+/// A module file, as one scan saw it.
+#[derive(Debug, Clone)]
+pub(super) struct Seen {
+    /// Its path in the folder, links not resolved.
+    pub(super) path: PathBuf,
+    /// Its name without `.wasm`.
+    pub(super) stem: String,
+    /// What the name leads to, links resolved; `None` when it cannot be looked at for the moment.
+    pub(super) id: Option<FileId>,
+    /// A manifest lies beside it.
+    pub(super) has_manifest: bool,
+}
+
+/// All module files of the folder: `*.wasm`, no dot files. A link that leads nowhere is not there.
+pub(super) fn scan(dir: &Path) -> io::Result<Vec<Seen>> {
+    let mut seen = Vec::new();
+    for entry in fs::read_dir(dir)? {
+        let entry = entry?;
+        let name = entry.file_name();
+        let name = name.to_string_lossy();
+        let Some(stem) = name.strip_suffix(".wasm").filter(|_| !name.starts_with('.')) else { continue };
+        let path = entry.path();
+        let id = match fs::metadata(&path) {
+            Ok(metadata) if metadata.is_file() => Some(FileId::of(&metadata)),
+            Ok(_) => continue,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
+            Err(_) => None,
+        };
+        let has_manifest = path.with_extension("toml").exists();
+        seen.push(Seen { stem: stem.to_owned(), path, id, has_manifest });
+    }
+    Ok(seen)
+}

@@ -1,0 +1,89 @@
+//! The load thread: reads a file, hashes it, and has the sandbox compile it.
+
+use std::fs::File;
+use std::io::Read;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, SyncSender};
+
+use sha2::{Digest, Sha256};
+
+use crate::clock;
+use crate::sandbox::{LoadError, Module, Sandbox};
+
+use super::Shared;
+use super::folder::FileId;
+
+/// A file that is to be loaded.
+#[derive(Debug, Clone)]
+pub(super) struct LoadOrder {
+    pub(super) path: PathBuf,
+    pub(super) stem: String,
+    /// The state that was seen.
+    pub(super) id: FileId,
+    /// Hashes whose result is known: the last good version's, and the last failure's.
+    pub(super) known: Vec<String>,
+}
+
+/// What became of it.
+#[derive(Debug)]
+pub(super) enum Loaded {
+    /// It is one of the known hashes.
+    Known(String),
+    /// A new version.
+    Version(Arc<Module>),
+    /// It does not load.
+    Failed { sha256: String, error: LoadError },
+    /// It could not be read.
+    Unreadable(String),
+    /// It is not what was seen any more.
+    Changed,
+}
+
+/// Loads what is ordered, until nobody orders any more.
+pub(super) fn run(shared: &Shared, ordered: &Receiver<LoadOrder>, done: &SyncSender<()>) {
+    while let Ok(order) = ordered.recv() {
+        if shared.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        let loaded = load(&shared.sandbox, &order, shared.config.module_bytes_max);
+        shared.files.lock().loaded(&order, loaded, clock::monotonic(), clock::wall_ms());
+        shared.publish();
+        // The scan thread looks when this file's next moment is; a full channel wakes it as well.
+        let _ = done.try_send(());
+    }
+}
+
+fn load(sandbox: &Sandbox, order: &LoadOrder, bytes_max: u64) -> Loaded {
+    let bytes = match read(&order.path, &order.id, bytes_max) {
+        Ok(Some(bytes)) => bytes,
+        Ok(None) => return Loaded::Changed,
+        Err(error) => return Loaded::Unreadable(error.to_string()),
+    };
+    let sha256: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();
+    if order.known.contains(&sha256) {
+        return Loaded::Known(sha256);
+    }
+    let started = clock::monotonic();
+    match sandbox.load(&order.stem, &bytes) {
+        Ok(module) => {
+            let ms = clock::monotonic().duration_since(started).as_millis() as u64;
+            tracing::info!(file = %order.path.display(), hash = &sha256[..12], duration_ms = ms, "handler loaded");
+            Loaded::Version(Arc::new(module))
+        }
+        Err(error) => Loaded::Failed { sha256, error },
+    }
+}
+
+/// The whole file, or `None` when it is not the one that was seen, before or after.
+fn read(path: &Path, id: &FileId, bytes_max: u64) -> std::io::Result<Option<Vec<u8>>> {
+    let mut file = File::open(path)?;
+    let same = |file: &File| Ok::<_, std::io::Error>(FileId::of(&file.metadata()?).same_length(id));
+    if !same(&file)? || id.len > bytes_max {
+        return Ok(None);
+    }
+    let mut bytes = Vec::with_capacity(id.len as usize);
+    (&mut file).take(id.len).read_to_end(&mut bytes)?;
+    Ok((same(&file)? && bytes.len() as u64 == id.len).then_some(bytes))
+}

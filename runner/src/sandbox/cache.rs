@@ -1,0 +1,149 @@
+//! Compiled code, kept between starts.
+//!
+//! One file a module and engine, in a folder that only this user may enter: compiled code is native code.
+//! Whatever is wrong with a file (truncated, flipped, of another engine) makes it a miss, never an error:
+//! the module is compiled anew.
+
+use std::fs::{self, DirBuilder, File};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::io::{self, Write};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, UNIX_EPOCH};
+
+use sha2::{Digest, Sha256};
+use wasmtime::Engine;
+use wasmtime::component::Component;
+
+use super::wrap::WRAPPER;
+
+const MAGIC: &[u8; 8] = b"HHCODE01";
+const HEADER_BYTES: usize = MAGIC.len() + 8 + 32;
+/// All files together, in bytes; the least recently used go first.
+const BYTES_MAX: u64 = 512 << 20;
+const EXTENSION: &str = "code";
+
+/// The folder, and what its files are good for.
+#[derive(Debug)]
+pub(super) struct CodeCache {
+    dir: PathBuf,
+    /// Engine version and settings, and the code that wraps: another one reads none of our files.
+    compatibility: u64,
+    bytes_max: u64,
+}
+
+impl CodeCache {
+    /// Makes the folder, and refuses one that others may write.
+    pub(super) fn open(dir: PathBuf, engine: &Engine) -> io::Result<Self> {
+        DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
+        let metadata = fs::metadata(&dir)?;
+        let own = metadata.uid() == own_user();
+        if !own || metadata.mode() & 0o022 != 0 {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "compiled code is only kept in a folder that belongs to this user and that nobody else may write",
+            ));
+        }
+        let mut hasher = DefaultHasher::new();
+        engine.precompile_compatibility_hash().hash(&mut hasher);
+        WRAPPER.hash(&mut hasher);
+        Ok(Self { dir, compatibility: hasher.finish(), bytes_max: BYTES_MAX })
+    }
+
+    fn path(&self, sha256: &str) -> PathBuf {
+        self.dir.join(format!("{sha256}-{:016x}.{EXTENSION}", self.compatibility))
+    }
+
+    /// The compiled code of the module with this hash, if it is here and whole.
+    pub(super) fn get(&self, sha256: &str, engine: &Engine) -> Option<Component> {
+        let path = self.path(sha256);
+        let file = fs::read(&path).ok()?;
+        let code = checked(&file)?;
+        // SAFETY: the code was written by this user's runner into a folder that nobody else may write
+        // (checked in `open`), its hash is right, and wasmtime checks version and settings again.
+        let component = unsafe { Component::deserialize(engine, code) }.ok()?;
+        touch(&path);
+        Some(component)
+    }
+
+    /// Keeps the code. A failure is said and costs a compilation at the next start.
+    pub(super) fn put(&self, sha256: &str, component: &Component) {
+        let result =
+            component.serialize().map_err(io::Error::other).and_then(|code| self.write(sha256, &code));
+        match result {
+            Ok(()) => self.trim(),
+            Err(error) => {
+                tracing::warn!(dir = %self.dir.display(), %error, "compiled code could not be kept");
+            }
+        }
+    }
+
+    /// Under another name first, so that a reader and a crash never see half of it.
+    fn write(&self, sha256: &str, code: &[u8]) -> io::Result<()> {
+        let path = self.path(sha256);
+        let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
+        let written = (|| {
+            let mut file = File::create(&temporary)?;
+            file.write_all(MAGIC)?;
+            file.write_all(&(code.len() as u64).to_le_bytes())?;
+            file.write_all(&Sha256::digest(code))?;
+            file.write_all(code)?;
+            file.sync_all()?;
+            fs::rename(&temporary, &path)
+        })();
+        if written.is_err() {
+            // What is left of the attempt; if this fails too, `trim` takes it later.
+            let _ = fs::remove_file(&temporary);
+        }
+        written
+    }
+
+    /// Removes the least recently used files until the rest fits.
+    fn trim(&self) {
+        let Ok(entries) = fs::read_dir(&self.dir) else { return };
+        let mut files: Vec<(Duration, u64, PathBuf)> = entries
+            .flatten()
+            .filter_map(|entry| {
+                let metadata = entry.metadata().ok().filter(fs::Metadata::is_file)?;
+                let name = entry.file_name();
+                let ours = name.to_str().is_some_and(|n| n.ends_with(EXTENSION) || n.ends_with(".tmp"));
+                let used = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+                ours.then(|| (used, metadata.len(), entry.path()))
+            })
+            .collect();
+        files.sort();
+        let mut total: u64 = files.iter().map(|(_, size, _)| size).sum();
+        for (_, size, path) in files {
+            if total <= self.bytes_max {
+                return;
+            }
+            if fs::remove_file(&path).is_ok() {
+                total -= size;
+            }
+        }
+    }
+}
+
+/// The code in a file, if the file is whole.
+fn checked(file: &[u8]) -> Option<&[u8]> {
+    let (header, code) = file.split_at_checked(HEADER_BYTES)?;
+    let (magic, header) = header.split_at_checked(MAGIC.len())?;
+    let (length, hash) = header.split_at_checked(8)?;
+    let whole = magic == MAGIC
+        && u64::from_le_bytes(length.try_into().ok()?) == code.len() as u64
+        && Sha256::digest(code).as_slice() == hash;
+    whole.then_some(code)
+}
+
+/// Marks a file as used now; where that fails, it merely goes earlier.
+fn touch(path: &Path) {
+    if let Ok(file) = File::open(path) {
+        let _ = file.set_modified(UNIX_EPOCH + Duration::from_micros(crate::clock::wall_us()));
+    }
+}
+
+/// Who we are.
+fn own_user() -> u32 {
+    // SAFETY: geteuid has no preconditions and cannot fail.
+    unsafe { libc::geteuid() }
+}

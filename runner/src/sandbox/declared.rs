@@ -1,0 +1,113 @@
+//! The custom section `hourhand.handlers`: what a module says of its handlers, one JSON object a line.
+//!
+//! Unknown keys are ignored, so that an older runner reads a newer module.
+
+use serde::Deserialize;
+
+use crate::backoff::Backoff;
+use crate::job::{MAX_ATTEMPTS_MAX, TIMEOUT_MS_MAX};
+use crate::names::Name;
+
+use super::{Declared, LoadError};
+
+#[derive(Deserialize)]
+struct Line {
+    kind: String,
+    timeout_ms: Option<u64>,
+    max_attempts: Option<u32>,
+    backoff: Option<BackoffLine>,
+    #[serde(default)]
+    keep_results: bool,
+}
+
+#[derive(Deserialize)]
+struct BackoffLine {
+    base_ms: Option<u64>,
+    max_ms: Option<u64>,
+    jitter: Option<f64>,
+}
+
+/// Reads the section's content.
+///
+/// # Errors
+/// [`LoadError::Refused`] with what is wrong: no JSON, an invalid kind, a value out of range.
+pub(super) fn parse(content: &[u8]) -> Result<Vec<Declared>, LoadError> {
+    let refused =
+        |what: String| LoadError::Refused(format!("its section hourhand.handlers is not valid: {what}"));
+    let text = std::str::from_utf8(content).map_err(|_| refused("not UTF-8".to_owned()))?;
+    text.lines()
+        .filter(|line| !line.trim().is_empty())
+        .map(|line| {
+            let line: Line = serde_json::from_str(line).map_err(|error| refused(error.to_string()))?;
+            checked(line).map_err(refused)
+        })
+        .collect()
+}
+
+fn checked(line: Line) -> Result<Declared, String> {
+    let kind = Name::new(&line.kind).map_err(|error| error.to_string())?;
+    if let Some(ms) = line.timeout_ms
+        && !(1..=TIMEOUT_MS_MAX).contains(&ms)
+    {
+        return Err(format!("timeout_ms of {kind}: expected 1 to {TIMEOUT_MS_MAX}, got {ms}"));
+    }
+    if let Some(attempts) = line.max_attempts
+        && !(1..=MAX_ATTEMPTS_MAX).contains(&attempts)
+    {
+        return Err(format!("max_attempts of {kind}: expected 1 to {MAX_ATTEMPTS_MAX}, got {attempts}"));
+    }
+    let backoff = line.backoff.map(|b| backoff(&kind, &b)).transpose()?;
+    Ok(Declared {
+        kind,
+        timeout_ms: line.timeout_ms,
+        max_attempts: line.max_attempts,
+        backoff,
+        keep_results: line.keep_results,
+    })
+}
+
+fn backoff(kind: &Name, line: &BackoffLine) -> Result<Backoff, String> {
+    let default = Backoff::default();
+    let backoff = Backoff {
+        base_ms: line.base_ms.unwrap_or(default.base_ms),
+        max_ms: line.max_ms.unwrap_or(default.max_ms),
+        jitter: line.jitter.unwrap_or(default.jitter),
+    };
+    if !(0.0..=1.0).contains(&backoff.jitter) {
+        return Err(format!("backoff.jitter of {kind}: expected 0.0 to 1.0, got {}", backoff.jitter));
+    }
+    Ok(backoff)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_line_declares_a_handler_and_unknown_keys_are_for_newer_runners() {
+        let content = br#"{"kind":"order_close","timeout_ms":3000,"max_attempts":5,"backoff":{"base_ms":1},"keep_results":true}
+{"kind":"order_notify","colour":"green"}
+"#;
+        let declared = parse(content).unwrap();
+        assert_eq!(declared.len(), 2);
+        assert_eq!(declared[0].timeout_ms, Some(3000));
+        assert_eq!(declared[0].backoff, Some(Backoff { base_ms: 1, ..Backoff::default() }));
+        assert!(declared[0].keep_results);
+        assert_eq!(declared[1].kind.as_str(), "order_notify");
+        assert_eq!((declared[1].timeout_ms, declared[1].max_attempts), (None, None));
+    }
+
+    #[test]
+    fn what_is_out_of_range_is_named() {
+        for (line, named) in [
+            (r#"{"kind":"a b"}"#, "invalid name"),
+            (r#"{"kind":"a","timeout_ms":0}"#, "timeout_ms of a"),
+            (r#"{"kind":"a","max_attempts":0}"#, "max_attempts of a"),
+            (r#"{"kind":"a","backoff":{"jitter":1.5}}"#, "backoff.jitter of a"),
+            ("order_close", "expected value"),
+        ] {
+            let message = parse(line.as_bytes()).unwrap_err().to_string();
+            assert!(message.contains(named), "{line}: {message}");
+        }
+    }
+}

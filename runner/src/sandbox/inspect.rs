@@ -1,0 +1,77 @@
+//! Looks at a module file without running it: for `hourhand handler check`.
+
+use sha2::{Digest, Sha256};
+
+use super::facts::{self, Form};
+use super::load::{Loader, hex};
+use super::{Declared, LoadError, SandboxConfig, check, engine};
+
+/// The interface between host and handler that this runner serves.
+pub const INTERFACE_VERSION: &str = "0.1.0";
+
+/// What a module file is, and whether a runner would load it.
+#[derive(Debug, Clone)]
+pub struct Inspection {
+    /// The hash of its bytes: 64 hex digits.
+    pub sha256: String,
+    /// Its size, in bytes.
+    pub size_bytes: u64,
+    /// Core module or component; `None` when it is no WebAssembly.
+    pub form: Option<Form>,
+    /// The version of `hourhand:job` that it was built for.
+    pub interface: Option<String>,
+    /// What it declares of its handlers; empty when it serves the kind named by its file stem.
+    pub declared: Vec<Declared>,
+    /// What it imports: `module.name` of a core module, interfaces of a component.
+    pub imports: Vec<String>,
+    /// What it exports.
+    pub exports: Vec<String>,
+    /// Language and tools with their versions.
+    pub producers: Vec<String>,
+    /// The memory that it starts with, in bytes, where it loads.
+    pub memory_bytes_initial: Option<u64>,
+    /// Why a runner would not load it.
+    pub refusal: Option<LoadError>,
+}
+
+/// Looks at the module in `bytes`; `name` is its file stem. Compiles it, and runs nothing. Blocking.
+pub fn inspect(name: &str, bytes: &[u8]) -> Inspection {
+    let mut inspection = Inspection {
+        sha256: hex(&Sha256::digest(bytes)),
+        size_bytes: bytes.len() as u64,
+        form: None,
+        interface: None,
+        declared: Vec::new(),
+        imports: Vec::new(),
+        exports: Vec::new(),
+        producers: Vec::new(),
+        memory_bytes_initial: None,
+        refusal: None,
+    };
+    let facts = match check::looks_like_wasm(bytes).and_then(|()| facts::read(bytes)) {
+        Ok(facts) => facts,
+        Err(refusal) => return Inspection { refusal: Some(refusal), ..inspection },
+    };
+    inspection.form = Some(facts.form);
+    inspection.interface = check::handler_version(&facts);
+    inspection.declared = facts.declared;
+    inspection.imports = facts.imports;
+    inspection.exports = facts.exports;
+    inspection.producers = facts.producers;
+    match try_load(name, bytes) {
+        Ok(memory) => inspection.memory_bytes_initial = memory,
+        Err(refusal) => inspection.refusal = Some(refusal),
+    }
+    inspection
+}
+
+fn try_load(name: &str, bytes: &[u8]) -> Result<Option<u64>, LoadError> {
+    let config = SandboxConfig::default();
+    let engine = engine::build_unpooled(&config).map_err(|error| LoadError::Compile(error.to_string()))?;
+    // As strict as a runner with a pool.
+    let loader = Loader::new(&engine, None, config.memory_bytes_max, true)
+        .map_err(|error| LoadError::Compile(error))?;
+    let module = loader.load(name, bytes)?;
+    let required = module.pre().instance_pre().component().resources_required();
+    Ok(required.and_then(|r| r.max_initial_memory_size).map(|pages| pages.saturating_mul(64 << 10)))
+}

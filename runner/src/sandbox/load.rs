@@ -1,0 +1,171 @@
+//! From a module's bytes to something that can run: check, wrap, compile, link.
+
+use std::sync::Arc;
+
+use sha2::{Digest, Sha256};
+use wasmtime::Engine;
+use wasmtime::component::{Component, HasSelf, Linker};
+
+use super::bindings::{JobHandler, JobHandlerPre};
+use super::cache::CodeCache;
+use super::engine::{MEMORIES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX};
+use super::facts::{self, Facts, Form};
+use super::guest::GuestState;
+use super::{Declared, LoadError, check, wrap};
+
+/// A compiled and linked version of a handler. Cheap to clone.
+#[derive(Clone)]
+pub struct Module(Arc<Loaded>);
+
+struct Loaded {
+    pre: JobHandlerPre<GuestState>,
+    name: String,
+    declared: Vec<Declared>,
+    sha256: String,
+}
+
+impl Module {
+    /// What the module says of its handlers; empty when it says nothing.
+    pub fn declared(&self) -> &[Declared] {
+        &self.0.declared
+    }
+
+    /// The hash of the file's bytes: 64 hex digits.
+    pub fn sha256(&self) -> &str {
+        &self.0.sha256
+    }
+
+    /// The file stem that it was loaded under, for messages.
+    pub fn name(&self) -> &str {
+        &self.0.name
+    }
+
+    pub(super) fn pre(&self) -> &JobHandlerPre<GuestState> {
+        &self.0.pre
+    }
+}
+
+impl std::fmt::Debug for Module {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Module").field("name", &self.0.name).field("sha256", &self.0.sha256).finish()
+    }
+}
+
+/// What modules are loaded with.
+pub(super) struct Loader {
+    engine: Engine,
+    linker: Linker<GuestState>,
+    cache: Option<CodeCache>,
+    /// Compiles, apart from everybody's global pool.
+    threads: rayon::ThreadPool,
+    memory_bytes_max: u64,
+    /// Whether the pool's bounds hold for what is loaded.
+    pub(super) pooled: bool,
+}
+
+impl Loader {
+    pub(super) fn new(
+        engine: &Engine,
+        cache: Option<CodeCache>,
+        memory_bytes_max: u64,
+        pooled: bool,
+    ) -> Result<Self, String> {
+        let mut linker = Linker::new(engine);
+        // All of WASI, granting nothing: a guest that asks for a file or a socket is told no, rather than
+        // not being loaded, because the standard libraries of most languages import all of it.
+        wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(|error| format!("{error:#}"))?;
+        JobHandler::add_to_linker::<GuestState, HasSelf<GuestState>>(&mut linker, |state| state)
+            .map_err(|error| format!("{error:#}"))?;
+        let threads = rayon::ThreadPoolBuilder::new()
+            .num_threads(std::thread::available_parallelism().map_or(1, |n| n.get().min(4)))
+            .thread_name(|n| format!("compile-{n}"))
+            .build()
+            .map_err(|error| format!("cannot start the compile threads: {error}"))?;
+        Ok(Self { engine: engine.clone(), linker, cache, threads, memory_bytes_max, pooled })
+    }
+
+    /// Loads a module, from the cache where it is there.
+    pub(super) fn load(&self, name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
+        check::looks_like_wasm(bytes)?;
+        let facts = facts::read(bytes)?;
+        check::is_handler(&facts)?;
+        let sha256 = hex(&Sha256::digest(bytes));
+        let cached = self.cache.as_ref().and_then(|cache| cache.get(&sha256, &self.engine));
+        let component = match cached {
+            Some(component) => component,
+            None => self.compile(bytes, &facts, &sha256)?,
+        };
+        let pre = self.link(&component)?;
+        Ok(Module(Arc::new(Loaded { pre, name: name.to_owned(), declared: facts.declared, sha256 })))
+    }
+
+    fn compile(&self, bytes: &[u8], facts: &Facts, sha256: &str) -> Result<Component, LoadError> {
+        let wrapped;
+        let component_bytes = match facts.form {
+            Form::Component => bytes,
+            Form::Core => {
+                wrapped = wrap::core_module(bytes, facts)?;
+                &wrapped
+            }
+        };
+        let component = self
+            .threads
+            .install(|| Component::from_binary(&self.engine, component_bytes))
+            .map_err(|error| LoadError::Compile(format!("{error:#}")))?;
+        // Before it is kept: what does not fit the pool is not worth a place in the cache.
+        self.check_resources(&component)?;
+        if let Some(cache) = &self.cache {
+            cache.put(sha256, &component);
+        }
+        Ok(component)
+    }
+
+    fn link(&self, component: &Component) -> Result<JobHandlerPre<GuestState>, LoadError> {
+        let pre = self.linker.instantiate_pre(component).map_err(|error| {
+            LoadError::Refused(format!(
+                "{error:#}; the sandbox offers WASI 0.2 and hourhand:job, nothing else"
+            ))
+        })?;
+        JobHandlerPre::new(pre).map_err(|error| {
+            LoadError::Refused(format!(
+                "its handler has another signature than hourhand:job asks for ({error:#}); build it with the \
+                 hourhand-sdk of this runner's version"
+            ))
+        })
+    }
+
+    /// Refuses at load what could not be instantiated at the first job.
+    fn check_resources(&self, component: &Component) -> Result<(), LoadError> {
+        let Some(required) = component.resources_required() else {
+            return Err(LoadError::Refused(
+                "the component imports core modules, which nobody can offer".to_owned(),
+            ));
+        };
+        let memory = required.max_initial_memory_size.unwrap_or(0).saturating_mul(64 << 10);
+        if memory > self.memory_bytes_max {
+            return Err(LoadError::Refused(format!(
+                "it starts with {} of memory, and handlers may have {}",
+                super::size(memory),
+                super::size(self.memory_bytes_max)
+            )));
+        }
+        let elements = required.max_initial_table_size.unwrap_or(0);
+        if self.pooled
+            && (required.num_memories > MEMORIES_MAX
+                || required.num_tables > TABLES_MAX
+                || elements > TABLE_ELEMENTS_MAX as u64)
+        {
+            return Err(LoadError::Refused(format!(
+                "it needs {} memories, {} tables and {elements} table elements; the pool has {MEMORIES_MAX}, \
+                 {TABLES_MAX} and {TABLE_ELEMENTS_MAX} for each job",
+                required.num_memories, required.num_tables
+            )));
+        }
+        Ok(())
+    }
+}
+
+/// Lower-case hex digits.
+pub(super) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}

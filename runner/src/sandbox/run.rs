@@ -1,0 +1,131 @@
+//! Runs one job in a fresh instance, within its limits, whatever the guest does.
+//!
+//! Three things stop a guest that does not stop by itself: the epoch (it computes), the outer
+//! time-out (it sleeps in a host call), and the memory limiter. After any of them the store is dropped and
+//! never entered again.
+
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::FutureExt;
+use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
+
+use crate::clock;
+
+use super::bindings::hourhand::job::types::{Failure, Job};
+use super::classify::{self, Ended};
+use super::guest::GuestState;
+use super::limiter::{JobMemory, MemoryMeter};
+use super::load::Module;
+use super::log::JobLog;
+use super::stop::StopSignal;
+use super::turns::{Slice, Turns};
+use super::{GuestJob, Limits, RunReport};
+
+/// How long after the deadline the epoch may take to stop a computing guest before its future is dropped.
+const GRACE: Duration = Duration::from_millis(20);
+/// What one host call or the result may carry from the guest to the host, in bytes, at least.
+const CALL_BYTES_MIN: usize = 16 << 20;
+/// Live handles of a guest.
+const HANDLES_MAX: usize = 10_000;
+
+/// The result of the guest's function, or why there is none.
+type Called = wasmtime::Result<Result<Vec<u8>, Failure>>;
+
+/// What all runs of a process share.
+pub(super) struct Ground {
+    pub(super) engine: Engine,
+    pub(super) meter: Arc<MemoryMeter>,
+    pub(super) turns: Turns,
+}
+
+/// Runs `job` and says what it ended in. Never panics.
+pub(super) async fn run(
+    ground: &Ground,
+    module: &Module,
+    job: GuestJob,
+    limits: &Limits,
+    stop: StopSignal,
+    log: Arc<JobLog>,
+) -> RunReport {
+    if let Some(why) = stop.get() {
+        return RunReport { end: classify::stopped(why), memory_bytes_peak: 0 };
+    }
+    let timeout = Duration::from_millis(limits.timeout_ms.max(1));
+    let deadline = clock::monotonic() + timeout;
+    let memory = JobMemory::new(Arc::clone(&ground.meter), limits.memory_bytes);
+    let state = GuestState::new(memory, deadline, stop.clone(), log);
+    let sliced = state.sliced.clone();
+    let mut store = new_store(&ground.engine, state, limits);
+
+    let outer = tokio::time::Instant::from_std(deadline + GRACE);
+    let in_turns = ground.turns.take(sliced, call(&mut store, module, &job, timeout));
+    let called = AssertUnwindSafe(in_turns).catch_unwind();
+    let ended = tokio::select! {
+        biased;
+        called = tokio::time::timeout_at(outer, called) => match called {
+            Ok(Ok(called)) => Ended::Called(called),
+            Ok(Err(panic)) => Ended::HostPanic(panic_text(panic.as_ref())),
+            Err(_) => Ended::TimedOut,
+        },
+        why = stop.stopped() => Ended::Stopped(why),
+    };
+    let memory_bytes_peak = store.data().memory.peak();
+    let end = classify::run_end(ended, store.data(), limits);
+    // Tearing down an instance is wasmtime's code: a fault there must not take the worker along.
+    if catch_unwind(AssertUnwindSafe(move || drop(store))).is_err() {
+        tracing::error!(handler = module.name(), "panic while dropping a sandbox");
+    }
+    RunReport { end, memory_bytes_peak }
+}
+
+fn new_store(engine: &Engine, state: GuestState, limits: &Limits) -> Store<GuestState> {
+    let mut store = Store::new(engine, state);
+    store.limiter(|state| &mut state.memory);
+    store.set_hostcall_fuel(CALL_BYTES_MIN.max(limits.output_bytes.saturating_add(64 << 10)));
+    store.set_max_component_handles(HANDLES_MAX);
+    // Before instantiation: start functions are the guest's code too.
+    store.set_epoch_deadline(1);
+    store.epoch_deadline_callback(at_tick);
+    store
+}
+
+/// Each tick while a guest computes: stop it, or let others have the thread for a moment.
+fn at_tick(store: StoreContextMut<'_, GuestState>) -> wasmtime::Result<UpdateDeadline> {
+    let state = store.data();
+    if state.stop.get().is_some() || clock::monotonic() >= state.deadline {
+        return Ok(UpdateDeadline::Interrupt);
+    }
+    state.sliced.mark();
+    Ok(UpdateDeadline::YieldCustom(1, Box::pin(Slice::over())))
+}
+
+async fn call(store: &mut Store<GuestState>, module: &Module, job: &GuestJob, timeout: Duration) -> Called {
+    let instance = module.pre().instantiate_async(&mut *store).await?;
+    let meta = borrowed(&job.meta);
+    let facts = borrowed(&job.facts);
+    let job = Job {
+        id: &job.id,
+        kind: &job.kind,
+        queue: &job.queue,
+        attempt: job.attempt,
+        max_attempts: job.max_attempts,
+        enqueued_at: job.enqueued_ms,
+        due_at: job.due_ms,
+        deadline: clock::wall_ms().saturating_add(timeout.as_millis() as u64),
+        meta: &meta,
+        facts: &facts,
+        payload: &job.payload,
+    };
+    instance.hourhand_job_handler().call_handle(store, job).await
+}
+
+fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {
+    pairs.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect()
+}
+
+fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
+}

@@ -1,0 +1,54 @@
+//! From a core module to a component: the one form that the sandbox runs.
+
+use wasi_preview1_component_adapter_provider::{
+    WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME, WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER,
+};
+use wit_component::ComponentEncoder;
+
+use super::facts::Facts;
+use super::{LoadError, exit};
+
+/// Names the code that wraps, in cache keys: to be changed with the versions of wit-component and the
+/// adapter in Cargo.toml.
+pub(super) const WRAPPER: &str = "wit-component 0.254, adapter 48.0.8";
+
+/// Wraps a core module that carries its WIT world.
+pub(super) fn core_module(bytes: &[u8], facts: &Facts) -> Result<Vec<u8>, LoadError> {
+    if !facts.has_world {
+        return Err(LoadError::Refused(
+            "it exports a handler but carries no WIT world: was it stripped of all custom sections? \
+             Keep `component-type` (strip = true in Cargo's release profile does)"
+                .to_owned(),
+        ));
+    }
+    let with_exit = exit::keep_codes(bytes)?;
+    ComponentEncoder::default()
+        .validate(true)
+        .module(with_exit.as_deref().unwrap_or(bytes))
+        .and_then(|encoder| {
+            encoder.adapter(WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME, WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER)
+        })
+        .and_then(|mut encoder| encoder.encode())
+        .map_err(|error| explained(&format!("{error:#}"), facts))
+}
+
+fn explained(error: &str, facts: &Facts) -> LoadError {
+    let first_line = error.lines().next().unwrap_or_default();
+    let fix = if error.contains("type mismatch")
+        || error.contains("has type")
+        || error.contains("expected type")
+    {
+        "its handler has another signature than hourhand:job asks for: build it with the hourhand-sdk of this \
+         runner's version"
+    } else if error.contains("import") {
+        "it imports what the sandbox does not offer: build it for wasm32-wasip1"
+    } else {
+        "build it anew with the hourhand-sdk of this runner's version"
+    };
+    let tools = if facts.producers.is_empty() {
+        String::new()
+    } else {
+        format!(" (made by {})", facts.producers.join(", "))
+    };
+    LoadError::Refused(format!("cannot be wrapped: {first_line}{tools}; {fix}"))
+}
