@@ -18,9 +18,9 @@ use self::scripts::Scripts;
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
-    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, JobRef, Lane, LeaseSeen, ListQuery, LogWrite, Page, Pruned,
-    Pulse, Reclaimed, Retention, RunnerInfo, SessionId, SessionSeen, Settled, Settlement, Store, StoreError, Verdict,
-    Wake,
+    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, JobRef, Lane, LeaseSeen, ListQuery, LogWrite, Page,
+    Pruned, Pulse, Reclaimed, Retention, RunnerInfo, SessionId, SessionSeen, Settled, Settlement, Store,
+    StoreError, Verdict, Wake,
 };
 
 mod claim;
@@ -77,7 +77,9 @@ impl RedisStore {
             .into_connection_info()
             .map_err(|error| StoreError::Invalid(format!("invalid Redis URL: {}", error.category())))?;
         let place = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => format!("redis://{host}:{port}/{}", info.redis_settings().db()),
+            ConnectionAddr::Tcp(host, port) => {
+                format!("redis://{host}:{port}/{}", info.redis_settings().db())
+            }
             ConnectionAddr::TcpTls { host, port, .. } => {
                 // The library takes the process's provider; installing it twice is no error for us.
                 let _ = rustls::crypto::ring::default_provider().install_default();

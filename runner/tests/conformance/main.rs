@@ -34,14 +34,50 @@ async fn smoke() {
     println!("{:?}", store.lanes().await);
     let session = SessionId("s1".into());
     let lane = Lane { queue: kind.clone(), kind };
-    let req = ClaimRequest { session: session.clone(), lanes: vec![LaneClaim { lane: lane.clone(), max_attempts: 3 }], due_max: 10, ahead_max: 10, look_ahead_ms: 100, suspect: true, first_token: 1 };
+    let req = ClaimRequest {
+        session: session.clone(),
+        lanes: vec![LaneClaim { lane: lane.clone(), max_attempts: 3 }],
+        due_max: 10,
+        ahead_max: 10,
+        look_ahead_ms: 100,
+        suspect: true,
+        first_token: 1,
+    };
     let c = store.claim(&req).await.unwrap();
     println!("{c:?}");
-    let info = RunnerInfo { name: "n".into(), host: "h".into(), pid: 1, version: "1".into(), started_ms: 0, concurrency: 1, running: 0, held: 0, kinds: vec![], stopping: false };
+    let info = RunnerInfo {
+        name: "n".into(),
+        host: "h".into(),
+        pid: 1,
+        version: "1".into(),
+        started_ms: 0,
+        concurrency: 1,
+        running: 0,
+        held: 0,
+        kinds: vec![],
+        stopping: false,
+    };
     println!("{:?}", store.heartbeat(&session, &info).await);
     println!("{:?}", store.leases(None).await);
     println!("{:?}", store.find(None, &got[0].id).await);
-    let s: Vec<_> = c.jobs.iter().map(|j| Settlement { lease: j.lease.clone(), lane: lane.clone(), outcome: Outcome::Completed { result: Some("res".into()) }, run: Some(RunFacts { started_us: 5, duration_us: 6, lateness_us: 7, runner: "r".into(), handler: "abc".into() }), retention: Retention::FINISHED, id_memory: IdMemory::default() }).collect();
+    let s: Vec<_> = c
+        .jobs
+        .iter()
+        .map(|j| Settlement {
+            lease: j.lease.clone(),
+            lane: lane.clone(),
+            outcome: Outcome::Completed { result: Some("res".into()) },
+            run: Some(RunFacts {
+                started_us: 5,
+                duration_us: 6,
+                lateness_us: 7,
+                runner: "r".into(),
+                handler: "abc".into(),
+            }),
+            retention: Retention::FINISHED,
+            id_memory: IdMemory::default(),
+        })
+        .collect();
     println!("{:?}", store.settle(&s[..1]).await);
     println!("{:?}", store.settle(&s[..2]).await);
     println!("{:#?}", store.find(None, &got[0].id).await);

@@ -23,7 +23,11 @@ pub(super) struct Place {
 }
 
 impl RedisStore {
-    pub(super) async fn find_job(&self, queue: Option<&Name>, id: &JobId) -> Result<Vec<JobView>, StoreError> {
+    pub(super) async fn find_job(
+        &self,
+        queue: Option<&Name>,
+        id: &JobId,
+    ) -> Result<Vec<JobView>, StoreError> {
         let queues = match queue {
             Some(queue) => vec![queue.clone()],
             None => self.queues().await?,
@@ -58,7 +62,8 @@ impl RedisStore {
                 args.extend([job.queue.to_string(), job.id.to_string(), record]);
             }
             let script = &self.scripts.locate;
-            let mut reply = Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
+            let mut reply =
+                Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
             for job in step.iter().take(reply.len() / 2) {
                 let (record, kind) = (reply.text()?, reply.text()?);
                 let lane = Name::new(&kind).ok().map(|kind| Lane { queue: job.queue.clone(), kind });
@@ -77,7 +82,8 @@ impl RedisStore {
             let mut args: Vec<String> = vec![READ_BYTES_MAX.to_string()];
             args.extend(step.iter().copied().map(rid_text));
             let script = &self.scripts.view;
-            let mut reply = Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
+            let mut reply =
+                Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
             let now_ms = reply.number()?;
             for record in step.iter().take(reply.len() / 4) {
                 let (job, past, lease) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
@@ -94,6 +100,7 @@ impl RedisStore {
 /// The record id in a generated id: `<sequence without leading zeros>-<5 characters>`.
 fn generated_record(id: &JobId) -> Option<u64> {
     let (sequence, random) = id.as_str().split_once('-')?;
-    let plain = !sequence.starts_with('0') && sequence.len() <= 14 && sequence.bytes().all(|b| b.is_ascii_digit());
+    let plain =
+        !sequence.starts_with('0') && sequence.len() <= 14 && sequence.bytes().all(|b| b.is_ascii_digit());
     (plain && random.len() == 5).then(|| sequence.parse().ok()).flatten()
 }

@@ -126,7 +126,8 @@ mod tests {
     use super::*;
 
     fn resolve(source: &str, includes: &[(&str, &str)]) -> Result<String, ScriptError> {
-        let files: Vec<_> = includes.iter().map(|(n, t)| (format!("includes/{n}"), (*t).to_owned())).collect();
+        let files: Vec<_> =
+            includes.iter().map(|(n, t)| (format!("includes/{n}"), (*t).to_owned())).collect();
         let mut body = String::new();
         expand(source, &files, &mut Vec::new(), &mut Vec::new(), &mut body).map(|()| body)
     }
@@ -158,7 +159,8 @@ mod tests {
 
     #[test]
     fn an_edit_that_does_not_apply_is_an_error() {
-        let edit = ScriptEdit { file: "settle".to_owned(), find: "no such text".to_owned(), replace: String::new() };
+        let edit =
+            ScriptEdit { file: "settle".to_owned(), find: "no such text".to_owned(), replace: String::new() };
         assert!(matches!(Scripts::load(&[edit]), Err(ScriptError::Edit(_))));
     }
 }
