@@ -10,18 +10,25 @@ use std::process::Command;
 
 #[test]
 fn mistakes_in_the_attribute_and_the_head_of_the_function_are_told() {
-    check("attribute");
+    check("attribute", &["check"]);
 }
 
 #[test]
 fn types_that_cannot_go_through_are_told() {
-    check("types");
+    check("types", &["check"]);
 }
 
-fn check(name: &str) {
+#[test]
+fn two_handlers_of_one_kind_do_not_compile() {
+    // Natively they do: it is in a module that one would hide the other.
+    check("twins", &["build", "--target", "wasm32-wasip1"]);
+}
+
+/// Runs cargo on `messages/<name>.rs` and compares what it says.
+fn check(name: &str, command: &[&str]) {
     let sdk = Path::new(env!("CARGO_MANIFEST_DIR"));
     let source = fs::read_to_string(sdk.join(format!("tests/messages/{name}.rs"))).expect("read the source");
-    let errors = errors(sdk, name, &source);
+    let errors = errors(sdk, name, &source, command);
     let mut expected_lines = BTreeSet::new();
     for (line, text) in source.lines().enumerate().map(|(index, text)| (index + 1, text)) {
         for expected in text.split("//~").skip(1).map(str::trim) {
@@ -36,10 +43,11 @@ fn check(name: &str) {
 }
 
 /// The errors that a crate of this source gives, with their lines.
-fn errors(sdk: &Path, name: &str, source: &str) -> Vec<(usize, String)> {
+fn errors(sdk: &Path, name: &str, source: &str, command: &[&str]) -> Vec<(usize, String)> {
     let folder = scratch_crate(sdk, name, source);
     let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
-        .args(["check", "--quiet", "--message-format=short", "--target-dir"])
+        .args(command)
+        .args(["--quiet", "--message-format=short", "--target-dir"])
         .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("messages"))
         .current_dir(&folder)
         .output()
