@@ -14,6 +14,8 @@ mod first_job;
 mod limits;
 mod on_time;
 mod outages;
+mod outcomes;
+mod pictures;
 mod recovery;
 mod reload;
 mod stopping;
