@@ -80,8 +80,4 @@ impl host::Host for GuestState {
         let message = capped(message, MESSAGE_BYTES_MAX);
         self.panic = Some(PanicReport { message, file: capped(file, FILE_BYTES_MAX), line });
     }
-
-    fn exit(&mut self, code: u32) -> wasmtime::Result<()> {
-        Err(wasmtime_wasi::I32Exit(code as i32).into())
-    }
 }
