@@ -175,14 +175,14 @@ impl FromStr for LogFormat {
 }
 
 impl LogSettings {
-    /// Reads how to log; `level` counts when nobody says.
+    /// Reads how to log; `level` and `format` count when nobody says.
     ///
     /// # Errors
     /// All that is wrong with them.
-    pub fn resolve(layers: &Layers, level: &str) -> Result<Self, Problems> {
+    pub fn resolve(layers: &Layers, level: &str, format: LogFormat) -> Result<Self, Problems> {
         let mut reader = Reader::new(layers);
         let filter = reader.take("log", crate::telemetry::checked_filter).unwrap_or_else(|| level.to_owned());
-        let format = reader.take("log_format", str::parse).unwrap_or_default();
+        let format = reader.take("log_format", str::parse).unwrap_or(format);
         reader.problems.or(Self { filter, format })
     }
 }
@@ -278,14 +278,15 @@ impl RunSettings {
     }
 }
 
-/// The handlers folder of a command that needs no store.
+/// The handlers folder, and where compiled handlers are kept, of a command that needs no store.
 ///
 /// # Errors
-/// When the setting is empty.
-pub fn handlers_dir(layers: &Layers) -> Result<PathBuf, Problems> {
+/// All that is wrong with them.
+pub fn handlers(layers: &Layers, machine: &Machine) -> Result<(PathBuf, Option<PathBuf>), Problems> {
     let mut reader = Reader::new(layers);
     let handlers = read_handlers(&mut reader);
-    reader.problems.or(handlers)
+    let cache_dir = read_cache_dir(&mut reader, machine);
+    reader.problems.or((handlers, cache_dir))
 }
 
 /// How long an operator's cancel keeps the record: the same settings as a runner's.
@@ -312,6 +313,10 @@ fn read_store(reader: &mut Reader<'_>) -> Option<StoreSettings> {
 
 fn read_handlers(reader: &mut Reader<'_>) -> PathBuf {
     reader.take("handlers", dir).unwrap_or_else(|| PathBuf::from("handlers"))
+}
+
+fn read_cache_dir(reader: &mut Reader<'_>, machine: &Machine) -> Option<PathBuf> {
+    reader.take("cache_dir", dir_or_off).unwrap_or_else(|| Some(machine.cache_dir.clone()))
 }
 
 fn read_retention(reader: &mut Reader<'_>) -> RetentionSettings {
