@@ -45,7 +45,8 @@ end
 local function fair(part, from, to, want, into)
   local lists, open, got = {}, open_lanes, 0
   while got < want and #open > 0 do
-    local share, still = math.ceil((want - got) / #open), {}
+    -- Rounded down, so that none gets a second before all had a first; the rest goes round again.
+    local share, still = math.max(1, math.floor((want - got) / #open)), {}
     for _, lane in ipairs(open) do
       local ask = math.min(share, want - got)
       if ask > 0 then

@@ -65,18 +65,13 @@ for n, text in ipairs(hmget(PAST, pasts_wanted)) do
   pasts[pasts_wanted[n]] = text and past_parse(text)
 end
 
-local function fresh(lease)
-  return { state = 'w', attempt = 0, max = lease.max, crashes = 0, due = lease.due, order = lease.order, bytes = 0,
-    expire = '0', forget = '0', session = '-', token = '0', events = 0, result = '', tail = '' }
-end
-
 local recalls = redis.call('HLEN', RECALLS) > 0
 local answers, stale, volatile, held_by = {}, 0, false, {}
 local JOB_ENDS = { c = true, d = true, x = true }
 
 local function settle(lease, lane, i)
   local op, event = ARGV[i + 4], ARGV[i + 7]
-  local past = pasts[lease.rid] or fresh(lease)
+  local past = pasts[lease.rid] or past_fresh(lease.max, lease.crashes, lease.due, lease.order)
   past.session, past.token, past.max = lease.session, lease.token, lease.max
   past.attempt, past.due = lease.attempt, lease.due
   local kind = string.sub(event, 1, 1)
@@ -91,7 +86,7 @@ local function settle(lease, lane, i)
       hdel(RECALLS, lease.rid)
       if not JOB_ENDS[op] and recall == lease.session .. ' ' .. lease.token .. ' c' then
         op = 'x'
-        past_event(past, 'E' .. lease.attempt .. '\31' .. NOW_US .. '\31cancelled\31\31\31')
+        past_note(past, 'cancelled')
       end
     end
   end

@@ -3,6 +3,8 @@
 -- A finished index `done` has score = end of the job in ms, so it lists newest first whatever the ages. Its
 -- member is `rid:bytes:expire_ms`, and for a job with an explicit id `:due_ms:forget_ms:id` behind it,
 -- so that pruning reads no record.
+--- @include past
+local DONE = { c = 5, x = 6, d = 7 }
 local AGES = ':age'
 local ID_COST = 200
 
@@ -49,8 +51,11 @@ local function drop_id(queue, id, rid, state, due, forget)
   end
   if state and tonumber(forget) > NOW_MS then
     hset(IDS, field, '~' .. state .. ' ' .. due .. ' ' .. forget)
+    -- An older job of this id may still be listed there.
+    if not redis.call('ZSCORE', MEMORY, field) then
+      hincr(META, 'id_bytes', 2 * #field + ID_COST)
+    end
     zadd(MEMORY, forget, field)
-    hincr(META, 'id_bytes', 2 * #field + ID_COST)
     return 1
   end
   hdel(IDS, field)

@@ -1,7 +1,5 @@
 -- The lanes that a script was given: `count queue kind queue kind ...` from ARGV[at] on, and for each seven
 -- keys after the globals: due high, normal, low, suspects; done completed, cancelled, dead.
-local DONE = { c = 5, x = 6, d = 7 }
-
 local function lanes_read(at)
   local lanes, by_name = {}, {}
   local count = tonumber(ARGV[at])

@@ -52,6 +52,7 @@ pub(crate) fn run_ctors_once() {
 
 /// Takes the place of libc's import of WASI's `proc_exit`, which on its way through the component model
 /// would lose the code: [`std::process::exit`] ends here.
+#[cfg(target_env = "p1")]
 #[unsafe(export_name = "__imported_wasi_snapshot_preview1_proc_exit")]
 extern "C" fn proc_exit(code: u32) -> ! {
     crate::bindings::hourhand::job::host::exit(code);

@@ -85,20 +85,28 @@ pub(super) fn check_session(session: &SessionId) -> Result<(), StoreError> {
     if plain && (1..=128).contains(&session.0.len()) {
         return Ok(());
     }
-    Err(StoreError::Invalid(format!("invalid session {:?}: expected 1 to 128 visible ASCII characters", session.0)))
+    Err(StoreError::Invalid(format!(
+        "invalid session {:?}: expected 1 to 128 visible ASCII characters",
+        session.0
+    )))
 }
 
 fn check_claim(request: &ClaimRequest) -> Result<(), StoreError> {
     check_session(&request.session)?;
     let (lanes, jobs) = (request.lanes.len(), request.due_max.max(request.ahead_max));
     if lanes > CLAIM_LANES_MAX {
-        return Err(StoreError::Invalid(format!("claim of {lanes} lanes: expected at most {CLAIM_LANES_MAX}")));
+        return Err(StoreError::Invalid(format!(
+            "claim of {lanes} lanes: expected at most {CLAIM_LANES_MAX}"
+        )));
     }
     if jobs > BATCH_MAX {
         return Err(too_many(jobs));
     }
     if request.first_token > TOKEN_MAX {
-        return Err(StoreError::Invalid(format!("token {}: expected at most {TOKEN_MAX}", request.first_token)));
+        return Err(StoreError::Invalid(format!(
+            "token {}: expected at most {TOKEN_MAX}",
+            request.first_token
+        )));
     }
     Ok(())
 }
@@ -111,7 +119,8 @@ fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreEr
     let mut jobs = Vec::with_capacity(items.len() / 6);
     while !items.is_empty() {
         let record: u64 = items.number()?;
-        let (job, _) = read_record(record, &items.bytes()?).ok_or_else(|| unexpected("a record that is none"))?;
+        let (job, _) =
+            read_record(record, &items.bytes()?).ok_or_else(|| unexpected("a record that is none"))?;
         let token = request.first_token + jobs.len() as u64;
         jobs.push(ClaimedJob {
             job,
@@ -194,7 +203,9 @@ fn event_text(run: Option<&RunFacts>, outcome: &Outcome) -> String {
         Some(run) => {
             let (runner, handler) = (plain(&run.runner), plain(&run.handler));
             let (started, took, late) = (run.started_us, run.duration_us, run.lateness_us);
-            format!("R{started}{UNIT}{took}{UNIT}{late}{UNIT}{runner}{UNIT}{handler}{UNIT}{word}{UNIT}{reason}{UNIT}{message}")
+            format!(
+                "R{started}{UNIT}{took}{UNIT}{late}{UNIT}{runner}{UNIT}{handler}{UNIT}{word}{UNIT}{reason}{UNIT}{message}"
+            )
         }
         None if silent => String::new(),
         None => format!("E{word}{UNIT}{UNIT}{reason}{UNIT}{message}"),

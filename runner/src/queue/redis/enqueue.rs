@@ -6,9 +6,7 @@ use super::RedisStore;
 use super::link::Repeat;
 use super::reply::{Items, unexpected};
 use crate::job::{Due, NewJob, Priority};
-use crate::queue::{
-    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, Disposition, Enqueued, Lane, StoreError,
-};
+use crate::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, Disposition, Enqueued, Lane, StoreError};
 
 /// The version of the protocol of lua/enqueue.lua.
 const PROTOCOL: &[u8] = b"1";
@@ -23,7 +21,8 @@ impl RedisStore {
         check_batch(jobs)?;
         let once = random_text(20)?;
         let suffix = random_text(5)?;
-        let lanes = Lanes::of(jobs.iter().map(|job| Lane { queue: job.queue.clone(), kind: job.kind.clone() }));
+        let lanes =
+            Lanes::of(jobs.iter().map(|job| Lane { queue: job.queue.clone(), kind: job.kind.clone() }));
         let mut keys = self.keys.for_enqueue(&once);
         for lane in &lanes.list {
             keys.extend(self.keys.due(lane));
@@ -68,7 +67,10 @@ impl Lanes {
 
 fn check_batch(jobs: &[NewJob]) -> Result<(), StoreError> {
     if jobs.len() > BATCH_MAX {
-        return Err(StoreError::Invalid(format!("batch of {} jobs: expected at most {BATCH_MAX}", jobs.len())));
+        return Err(StoreError::Invalid(format!(
+            "batch of {} jobs: expected at most {BATCH_MAX}",
+            jobs.len()
+        )));
     }
     for (index, job) in jobs.iter().enumerate() {
         job.validate().map_err(|text| StoreError::Invalid(format!("job {index}: {text}")))?;

@@ -52,7 +52,9 @@ pub(super) fn store_error(error: &RedisError, place: &str) -> StoreError {
     match error.code() {
         Some("HOURHAND_INVALID") => StoreError::Invalid(invalid_text(detail)),
         Some("HOURHAND_WRONGTYPE") => StoreError::Refused(format!("{place}: {detail}")),
-        Some("WRONGTYPE") => StoreError::Refused(format!("{place}: a key of ours holds foreign data: {detail}")),
+        Some("WRONGTYPE") => {
+            StoreError::Refused(format!("{place}: a key of ours holds foreign data: {detail}"))
+        }
         Some("OOM") => StoreError::Full(format!("{place} is at its memory limit")),
         Some("NOAUTH") => StoreError::Refused(format!("{place} wants a password")),
         Some(code) if RECONNECT.contains(&code) || BUSY.contains(&code) => {

@@ -204,7 +204,9 @@ impl Failed {
     fn into_store(self) -> StoreError {
         match self {
             Self::Store(error) => error,
-            Self::NoScript => StoreError::NotReady("the store forgets scripts as fast as it gets them".to_owned()),
+            Self::NoScript => {
+                StoreError::NotReady("the store forgets scripts as fast as it gets them".to_owned())
+            }
         }
     }
 }

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::RedisStore;
 use super::link::Repeat;
 use super::record::{Raw, read_view, rid_text};
-use super::reply::{Items, text};
+use super::reply::{Items, text, unexpected};
 use crate::job::JobView;
 use crate::names::{JobId, Name};
 use crate::queue::{JobRef, Lane, StoreError};
@@ -23,7 +23,11 @@ pub(super) struct Place {
 }
 
 impl RedisStore {
-    pub(super) async fn find_job(&self, queue: Option<&Name>, id: &JobId) -> Result<Vec<JobView>, StoreError> {
+    pub(super) async fn find_job(
+        &self,
+        queue: Option<&Name>,
+        id: &JobId,
+    ) -> Result<Vec<JobView>, StoreError> {
         let queues = match queue {
             Some(queue) => vec![queue.clone()],
             None => self.queues().await?,
@@ -58,7 +62,11 @@ impl RedisStore {
                 args.extend([job.queue.to_string(), job.id.to_string(), record]);
             }
             let script = &self.scripts.locate;
-            let mut reply = Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
+            let mut reply =
+                Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
+            if reply.is_empty() {
+                return Err(unexpected("places of no jobs"));
+            }
             for job in step.iter().take(reply.len() / 2) {
                 let (record, kind) = (reply.text()?, reply.text()?);
                 let lane = Name::new(&kind).ok().map(|kind| Lane { queue: job.queue.clone(), kind });
@@ -71,29 +79,45 @@ impl RedisStore {
     /// Everything about jobs, of those that exist, in the order asked for.
     pub(super) async fn views(&self, records: &[u64]) -> Result<Vec<(u64, JobView)>, StoreError> {
         let mut views = Vec::with_capacity(records.len());
-        let mut done = 0;
-        while done < records.len() {
-            let step = &records[done..(done + READ_JOBS_MAX).min(records.len())];
-            let mut args: Vec<String> = vec![READ_BYTES_MAX.to_string()];
-            args.extend(step.iter().copied().map(rid_text));
-            let script = &self.scripts.view;
-            let mut reply = Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
-            let now_ms = reply.number()?;
-            for record in step.iter().take(reply.len() / 4) {
-                let (job, past, lease) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
-                let runner = text(reply.value()?)?;
-                let raw = Raw { record: &job, past: &past, lease: &lease, runner: &runner };
-                views.extend(read_view(*record, raw, now_ms).map(|view| (*record, view)));
-                done += 1;
-            }
+        let mut looked = 0;
+        while looked < records.len() {
+            let (some, done) = self.view_some(&records[looked..]).await?;
+            views.extend(some);
+            looked += done;
         }
         Ok(views)
+    }
+
+    /// As [`views`](Self::views) for the first of them, as many as one step takes; how many it looked at.
+    pub(super) async fn view_some(
+        &self,
+        records: &[u64],
+    ) -> Result<(Vec<(u64, JobView)>, usize), StoreError> {
+        let step = &records[..records.len().min(READ_JOBS_MAX)];
+        let mut args: Vec<String> = vec![READ_BYTES_MAX.to_string()];
+        args.extend(step.iter().copied().map(rid_text));
+        let script = &self.scripts.view;
+        let mut reply = Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
+        let now_ms = reply.number()?;
+        let looked = reply.len() / 4;
+        if looked == 0 || looked > step.len() {
+            return Err(unexpected("views of other jobs"));
+        }
+        let mut views = Vec::with_capacity(looked);
+        for record in &step[..looked] {
+            let (job, past, lease) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+            let runner = text(reply.value()?)?;
+            let raw = Raw { record: &job, past: &past, lease: &lease, runner: &runner };
+            views.extend(read_view(*record, raw, now_ms).map(|view| (*record, view)));
+        }
+        Ok((views, looked))
     }
 }
 
 /// The record id in a generated id: `<sequence without leading zeros>-<5 characters>`.
 fn generated_record(id: &JobId) -> Option<u64> {
     let (sequence, random) = id.as_str().split_once('-')?;
-    let plain = !sequence.starts_with('0') && sequence.len() <= 14 && sequence.bytes().all(|b| b.is_ascii_digit());
+    let plain =
+        !sequence.starts_with('0') && sequence.len() <= 14 && sequence.bytes().all(|b| b.is_ascii_digit());
     (plain && random.len() == 5).then(|| sequence.parse().ok()).flatten()
 }

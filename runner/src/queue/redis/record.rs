@@ -118,7 +118,14 @@ enum Event {
         reason: Option<Reason>,
         message: Option<String>,
     },
-    Other { attempt: u32, at_us: u64, event: String, runner: Option<String>, reason: Option<Reason>, message: Option<String> },
+    Other {
+        attempt: u32,
+        at_us: u64,
+        event: String,
+        runner: Option<String>,
+        reason: Option<Reason>,
+        message: Option<String>,
+    },
 }
 
 /// The `past` of a job.
@@ -143,7 +150,8 @@ fn read_event(bytes: &[u8]) -> Option<Event> {
     let unit = char::from(UNIT);
     if letter == "R" {
         let parts: Vec<&str> = rest.splitn(9, unit).collect();
-        let [attempt, started, duration, lateness, runner, handler, outcome, reason, message] = parts[..] else {
+        let [attempt, started, duration, lateness, runner, handler, outcome, reason, message] = parts[..]
+        else {
             return None;
         };
         return Some(Event::Run {
@@ -184,7 +192,9 @@ fn read_past(bytes: &[u8]) -> Option<Past> {
     let line = bytes.iter().position(|b| *b == b'\n')?;
     let header = std::str::from_utf8(&bytes[..line]).ok()?;
     let parts: Vec<&str> = header.split(' ').collect();
-    let [state, attempt, max, crashes, due, _order, _bytes, _expire, _forget, _session, _token, _events] = parts[..] else {
+    let [state, attempt, max, crashes, due, _order, _bytes, _expire, _forget, _session, _token, _events] =
+        parts[..]
+    else {
         return None;
     };
     let mut rest = &bytes[line + 1..];
@@ -305,7 +315,9 @@ fn tell_life(view: &mut JobView, past: &Past) {
 }
 
 fn tell_run(view: &mut JobView, event: &Event) {
-    let Event::Run { attempt, started_us, duration_us, runner, handler, outcome, reason, message, .. } = event else {
+    let Event::Run { attempt, started_us, duration_us, runner, handler, outcome, reason, message, .. } =
+        event
+    else {
         return;
     };
     let told = |at_us, word: &str, reason, message| HistoryEvent {

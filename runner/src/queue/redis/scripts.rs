@@ -55,7 +55,10 @@ macro_rules! lua {
     };
 }
 
-lua!(claim, enqueue, heartbeat, locate, reclaim, settle, view);
+lua!(
+    cancel, claim, counts, delete, enqueue, heartbeat, locate, log, page, prune, purge, recall, reclaim,
+    requeue, reschedule, resume, settle, view
+);
 
 macro_rules! includes {
     ($($name:literal),*) => {
@@ -64,7 +67,9 @@ macro_rules! includes {
     };
 }
 
-includes!("clock", "finish", "globals", "lanes", "lease", "member", "past", "record", "stage", "waiting");
+includes!(
+    "clock", "finish", "globals", "job", "lanes", "lease", "member", "past", "record", "stage", "waiting"
+);
 
 impl Script {
     fn new(name: &'static str, files: &[(String, String)]) -> Result<Self, ScriptError> {
@@ -126,7 +131,8 @@ mod tests {
     use super::*;
 
     fn resolve(source: &str, includes: &[(&str, &str)]) -> Result<String, ScriptError> {
-        let files: Vec<_> = includes.iter().map(|(n, t)| (format!("includes/{n}"), (*t).to_owned())).collect();
+        let files: Vec<_> =
+            includes.iter().map(|(n, t)| (format!("includes/{n}"), (*t).to_owned())).collect();
         let mut body = String::new();
         expand(source, &files, &mut Vec::new(), &mut Vec::new(), &mut body).map(|()| body)
     }
@@ -158,7 +164,8 @@ mod tests {
 
     #[test]
     fn an_edit_that_does_not_apply_is_an_error() {
-        let edit = ScriptEdit { file: "settle".to_owned(), find: "no such text".to_owned(), replace: String::new() };
+        let edit =
+            ScriptEdit { file: "settle".to_owned(), find: "no such text".to_owned(), replace: String::new() };
         assert!(matches!(Scripts::load(&[edit]), Err(ScriptError::Edit(_))));
     }
 }

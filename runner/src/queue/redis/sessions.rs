@@ -11,8 +11,8 @@ use super::link::Repeat;
 use super::record::{read_lease, rid_text};
 use super::reply::{Items, unexpected};
 use crate::queue::{
-    BATCH_MAX, IdMemory, Lane, Lease, LeaseSeen, Page, Pulse, Recall, RecallAction, Reclaimed, Retention, RunnerInfo,
-    SessionId, SessionSeen, StoreError,
+    BATCH_MAX, IdMemory, Lane, Lease, LeaseSeen, Page, Pulse, Recall, RecallAction, Reclaimed, Retention,
+    RunnerInfo, SessionId, SessionSeen, StoreError,
 };
 
 /// Leases in one step of an iteration.
@@ -25,7 +25,8 @@ impl RedisStore {
             .map_err(|error| StoreError::Invalid(format!("invalid runner info: {error}")))?;
         let said = format!("{}\u{1f}{json}", info.name.replace(char::is_control, "?"));
         let args = [session.0.as_bytes(), said.as_bytes()];
-        let reply = self.link.script(&self.scripts.heartbeat, self.keys.globals(), &args, Repeat::Once).await?;
+        let reply =
+            self.link.script(&self.scripts.heartbeat, self.keys.globals(), &args, Repeat::Once).await?;
         let mut items = Items::of(reply)?;
         let now_us = items.number()?;
         let sessions = read_sessions(items.list()?)?;
@@ -78,7 +79,11 @@ impl RedisStore {
         Ok((entries, (next != "0").then_some(next)))
     }
 
-    pub(super) async fn reclaim_leases(&self, leases: &[LeaseSeen], dead: Retention) -> Result<Reclaimed, StoreError> {
+    pub(super) async fn reclaim_leases(
+        &self,
+        leases: &[LeaseSeen],
+        dead: Retention,
+    ) -> Result<Reclaimed, StoreError> {
         if leases.is_empty() {
             return Ok(Reclaimed::default());
         }

@@ -1,0 +1,20 @@
+#!lua flags=allow-oom
+-- resume: lets claims take from a queue again, and tells runners what waits there.
+--
+-- KEYS  the globals, then seven for each lane of the queue (see includes/lanes.lua)
+-- ARGV  queue, lanes
+-- Returns 1 when it was paused, else 0
+--- @include globals
+--- @include lanes
+
+local lanes = lanes_read(2)
+local was_paused = redis.call('SREM', PAUSED, ARGV[1])
+for _, lane in ipairs(lanes) do
+  for part = 1, 4 do
+    local head = redis.call('ZRANGE', lane[part], 0, 0, 'WITHSCORES')
+    if head[2] then
+      redis.call('PUBLISH', WAKE, 'due ' .. lane.name .. ' ' .. head[2])
+    end
+  end
+end
+return was_paused
