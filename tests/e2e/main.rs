@@ -9,6 +9,9 @@ mod harness;
 
 mod architecture;
 mod at_redis;
+mod cli;
+mod cli_input;
+mod cli_jobs;
 mod exactly_once;
 mod first_job;
 mod limits;
