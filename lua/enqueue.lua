@@ -26,7 +26,7 @@ local SEQ, JOBS, PAST, RUNNING, IDS, LANES, TOTALS, META, LOGS, ONCE =
 local GLOBALS, HEAD, PER_JOB, CHUNK, ONCE_SECONDS = 10, 4, 11, 1000, 60
 local EVENTS_FIRST, EVENTS_LAST = 10, 40
 local BATCH_MAX, PAYLOAD_MAX, META_MAX, DELAY_MAX = 500, 1048576, 4096, 3155760000000
-local ATTEMPTS_MAX, TIMEOUT_MAX = 1000, 86400000
+local ATTEMPTS_MAX, TIMEOUT_MAX, BATCH_PAYLOAD_MAX = 1000, 86400000, 262144
 local PARTS = { high = 1, normal = 2, low = 3, [''] = 2 }
 local LETTERS = { 'h', 'n', 'l', 's' }
 local STATES = { c = 'completed', x = 'cancelled', d = 'dead' }
@@ -235,9 +235,14 @@ if ARGV[3] ~= '' then
     return cmsgpack.unpack(answered)
   end
 end
-local jobs = {}
+local jobs, payload_bytes = {}, 0
 for at = first, #ARGV, PER_JOB do
-  jobs[#jobs + 1] = read_job(#jobs, at)
+  local job = read_job(#jobs, at)
+  jobs[#jobs + 1] = job
+  payload_bytes = payload_bytes + #job.payload
+  if #jobs > 1 and payload_bytes > BATCH_PAYLOAD_MAX then
+    invalid(#jobs - 1, 'batch with over ' .. BATCH_PAYLOAD_MAX .. ' bytes of payload: a larger payload travels alone')
+  end
 end
 
 -- Ids that exist. A generated id (`<sequence>-<random>`) has no index entry: its record tells.

@@ -90,7 +90,7 @@ local function finish(lane, job, past, state, policy)
   if (policy.age or -1) ~= batch.age then
     batch.age = 'm'
   end
-  if policy.age == 0 then
+  if policy.age == 0 or policy.count == 0 or policy.bytes == 0 then
     hdel(JOBS, job.rid)
     hdel(PAST, job.rid)
     drop_logs(job.rid)
@@ -124,39 +124,50 @@ local function trim_memory(bytes_max, added)
   end
 end
 
--- Call after `flush`: keeps the finished indexes that were added to within their limits. Removes at most twice
--- what was added and a few more, so its cost is that of the settle (the rest is for prune).
+-- Stages what takes a finished index back to its limits: the oldest go. At most twice what was added and
+-- a few more, so that the cost is that of the settle; the rest is for prune.
+local function trim_done(batch)
+  local policy, name = batch.policy, batch.queue .. ':' .. batch.state
+  local age = redis.call('HGET', SIZES, name .. AGES)
+  if age ~= 'm' and age ~= tostring(batch.age) then
+    hset(SIZES, name .. AGES, age and 'm' or tostring(batch.age))
+  end
+  local over = policy.count and redis.call('ZCARD', batch.key) - policy.count or 0
+  local bytes = tonumber(redis.call('HGET', SIZES, name) or '0')
+  local bytes_max = policy.bytes or math.huge
+  if over <= 0 and bytes <= bytes_max then
+    return
+  end
+  for _, member in ipairs(redis.call('ZRANGE', batch.key, 0, math.min(2 * batch.added + 9, CHUNK - 1))) do
+    if over <= 0 and bytes <= bytes_max then
+      break
+    end
+    local entry = done_parse(member)
+    if entry then
+      bytes = bytes - entry.bytes
+      batch.ids = batch.ids + drop_done(batch.key, batch.queue, batch.state, member, entry)
+    else
+      zrem(batch.key, member)
+    end
+    over = over - 1
+  end
+end
+
+-- Call after `flush`: keeps the finished indexes that were added to, and the memory of ids, within their limits.
 local function retain()
+  local remembered, memory_bytes = 0, math.huge
   for _, batch in pairs(finished) do
-    local policy, key = batch.policy, batch.key
-    local age_field = batch.queue .. ':' .. batch.state .. AGES
-    local age = redis.call('HGET', SIZES, age_field)
-    if age ~= 'm' and age ~= tostring(batch.age) then
-      hset(SIZES, age_field, age and 'm' or tostring(batch.age))
+    if batch.added > 0 then
+      trim_done(batch)
     end
-    local over = policy.count and redis.call('ZCARD', key) - policy.count or 0
-    local bytes = tonumber(redis.call('HGET', SIZES, batch.queue .. ':' .. batch.state) or '0')
-    if over > 0 or (policy.bytes and bytes > policy.bytes) then
-      for _, member in ipairs(redis.call('ZRANGE', key, 0, math.min(2 * batch.added + 9, CHUNK - 1))) do
-        local entry = done_parse(member)
-        if over <= 0 and not (policy.bytes and bytes > policy.bytes) then
-          break
-        end
-        if entry then
-          bytes = bytes - entry.bytes
-          batch.ids = batch.ids + drop_done(key, batch.queue, batch.state, member, entry)
-        else
-          zrem(key, member)
-        end
-        over = over - 1
-      end
-    end
-    if batch.ids > 0 then
-      flush()
-      trim_memory(policy.memory_bytes, batch.ids)
-    end
+    remembered = remembered + batch.ids
+    memory_bytes = math.min(memory_bytes, batch.policy.memory_bytes)
   end
   flush()
+  if remembered > 0 then
+    trim_memory(memory_bytes, remembered)
+    flush()
+  end
   finished = {}
 end
 
