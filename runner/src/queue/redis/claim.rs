@@ -16,7 +16,7 @@ use crate::queue::{
 /// Largest token: what a double holds exactly, less a batch.
 const TOKEN_MAX: u64 = (1 << 53) - 1_000;
 /// How long the answer to a settle is kept that leaves nothing else behind, in seconds.
-const ONCE_SECONDS: &str = "60";
+const ONCE_SECONDS: &str = "20";
 /// Bytes of results or logs that one script takes.
 const SCRIPT_BYTES_MAX: usize = 1 << 20;
 /// Separates the parts of an event.
@@ -144,19 +144,24 @@ fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreEr
     let now_us = items.number()?;
     let next_due_ms = items.text()?.parse().ok();
     let damaged = items.number()?;
-    let mut jobs = Vec::with_capacity(items.len() / 6);
+    let mut jobs = Vec::with_capacity(items.len() / 3);
     while !items.is_empty() {
         let record: u64 = items.number()?;
         let (job, _) =
             read_record(record, &items.bytes()?).ok_or_else(|| unexpected("a record that is none"))?;
         let token = request.first_token + jobs.len() as u64;
+        let numbers = items.text()?;
+        let mut numbers = numbers.split(' ').map(|n| n.parse::<u64>().ok());
+        let mut number = || numbers.next().flatten().ok_or_else(|| unexpected("a lease that is none"));
+        let (attempt, max_attempts, crashes, due_ms) = (number()?, number()?, number()?, number()?);
+        let small = |n: u64| u32::try_from(n).map_err(|_| unexpected("a number beyond its range"));
         jobs.push(ClaimedJob {
             job,
             lease: Lease { record, session: request.session.clone(), token },
-            attempt: items.number()?,
-            max_attempts: items.number()?,
-            crashes: items.number()?,
-            due_ms: items.number()?,
+            attempt: small(attempt)?,
+            max_attempts: small(max_attempts)?,
+            crashes: small(crashes)?,
+            due_ms,
         });
     }
     Ok(Claimed { jobs, now_us, next_due_ms, damaged })

@@ -4,7 +4,7 @@ use super::RedisStore;
 use super::claim::{fitting, read_settled, too_many};
 use super::link::Repeat;
 use super::record::rid_text;
-use super::reply::{Items, text, unexpected};
+use super::reply::{Items, text};
 use crate::queue::{AttemptLog, BATCH_MAX, JobRef, LogWrite, Settled, StoreError};
 
 impl RedisStore {
