@@ -32,6 +32,7 @@ local answers = each_job(at + 5, tonumber(ARGV[1]), lanes, function(job, lane)
   finish(lane, job, job.past, 'x', policy)
   return 'done'
 end)
+finish_counts()
 flush()
 retain()
 publish_recalls()

@@ -86,6 +86,7 @@ for n, rid in ipairs(rids) do
     stale = stale + 1
   end
 end
+finish_counts()
 flush()
 drop_empty_holders(held_by)
 retain()

@@ -8,13 +8,17 @@
 --- @include lanes
 
 local lanes = lanes_read(2)
-local was_paused = redis.call('SREM', PAUSED, ARGV[1])
+local signals = {}
 for _, lane in ipairs(lanes) do
   for part = 1, 4 do
     local head = redis.call('ZRANGE', lane[part], 0, 0, 'WITHSCORES')
     if head[2] then
-      redis.call('PUBLISH', WAKE, 'due ' .. lane.name .. ' ' .. head[2])
+      signals[#signals + 1] = 'due ' .. lane.name .. ' ' .. head[2]
     end
   end
+end
+local was_paused = redis.call('SREM', PAUSED, ARGV[1])
+for _, signal in ipairs(signals) do
+  redis.call('PUBLISH', WAKE, signal)
 end
 return was_paused

@@ -1,10 +1,10 @@
 //! Jobs' logs: written under the lease, read by attempt.
 
 use super::RedisStore;
-use super::claim::too_many;
+use super::claim::{fitting, read_settled, too_many};
 use super::link::Repeat;
 use super::record::rid_text;
-use super::reply::{Items, text, unexpected};
+use super::reply::{Items, text};
 use crate::queue::{AttemptLog, BATCH_MAX, JobRef, LogWrite, Settled, StoreError};
 
 impl RedisStore {
@@ -15,6 +15,16 @@ impl RedisStore {
         if logs.len() > BATCH_MAX {
             return Err(too_many(logs.len()));
         }
+        let mut settled = Vec::with_capacity(logs.len());
+        while settled.len() < logs.len() {
+            let rest = &logs[settled.len()..];
+            let step = fitting(rest.iter().map(|log| log.text.len()));
+            settled.extend(self.log_some(&rest[..step]).await?);
+        }
+        Ok(settled)
+    }
+
+    async fn log_some(&self, logs: &[LogWrite]) -> Result<Vec<Settled>, StoreError> {
         let mut args: Vec<Vec<u8>> = Vec::with_capacity(logs.len() * 5);
         for log in logs {
             args.push(rid_text(log.lease.record).into());
@@ -24,11 +34,7 @@ impl RedisStore {
             args.push(log.text.as_bytes().to_vec());
         }
         let reply = self.link.script(&self.scripts.log, self.keys.globals(), &args, Repeat::Once).await?;
-        let answers = text(reply)?;
-        if answers.len() != logs.len() {
-            return Err(unexpected("answers for other logs"));
-        }
-        Ok(answers.chars().map(|c| if c == 'D' { Settled::Done } else { Settled::Stale }).collect())
+        read_settled(reply, logs.len())
     }
 
     pub(super) async fn job_logs(&self, job: &JobRef) -> Result<Vec<AttemptLog>, StoreError> {

@@ -28,15 +28,35 @@ impl RedisStore {
         queue: Option<&Name>,
         id: &JobId,
     ) -> Result<Vec<JobView>, StoreError> {
+        let made: Vec<u64> = generated_record(id).into_iter().collect();
+        let mut found: Vec<JobView> = self.views(&made).await?.into_iter().map(|(_, view)| view).collect();
+        found.retain(|view| view.job.id == *id && queue.is_none_or(|queue| *queue == view.job.queue));
         let queues = match queue {
+            Some(_) if !found.is_empty() => return Ok(found),
             Some(queue) => vec![queue.clone()],
             None => self.queues().await?,
         };
-        let refs: Vec<JobRef> = queues.into_iter().map(|queue| JobRef { queue, id: id.clone() }).collect();
-        let places = self.locate(&refs).await?;
-        let records: Vec<u64> = places.into_iter().flatten().map(|place| place.record).collect();
-        let views = self.views(&records).await?;
-        Ok(views.into_iter().map(|(_, view)| view).collect())
+        let records = self.given_ids(&queues, id).await?;
+        found.extend(self.views(&records).await?.into_iter().map(|(_, view)| view));
+        Ok(found)
+    }
+
+    /// The records of the jobs that were given this id, in any of these queues.
+    async fn given_ids(&self, queues: &[Name], id: &JobId) -> Result<Vec<u64>, StoreError> {
+        let mut records = Vec::new();
+        for step in queues.chunks(READ_JOBS_MAX) {
+            let mut cmd = redis::cmd("HMGET");
+            cmd.arg(self.keys.global("ids"));
+            for queue in step {
+                cmd.arg(format!("{queue}/{id}"));
+            }
+            let mut items = Items::of(self.link.command(&cmd, Repeat::Once).await?)?;
+            while !items.is_empty() {
+                // What is remembered of a finished job is no number.
+                records.extend(items.text()?.parse::<u64>().ok());
+            }
+        }
+        Ok(records)
     }
 
     /// Every queue that a job was ever enqueued to.
