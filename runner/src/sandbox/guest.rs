@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
-use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi::{I32Exit, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 
 use crate::clock::Monotonic;
 use crate::outcome::{MESSAGE_BYTES_MAX, capped};
@@ -77,5 +77,10 @@ impl host::Host for GuestState {
     fn report_panic(&mut self, message: String, file: String, line: u32) {
         let message = capped(message, MESSAGE_BYTES_MAX);
         self.panic = Some(PanicReport { message, file: capped(file, FILE_BYTES_MAX), line });
+    }
+
+    /// Ends the guest by a trap that carries its code, as WASI's own exit does.
+    fn exit(&mut self, code: u32) -> wasmtime::Result<()> {
+        Err(I32Exit(i32::try_from(code).unwrap_or(i32::MAX)).into())
     }
 }
