@@ -29,6 +29,8 @@ pub(super) struct Facts {
     /// The first memory with 64-bit addresses or shared between threads.
     pub(super) memory64: bool,
     pub(super) shared_memory: bool,
+    /// What its largest memory starts with, in bytes.
+    pub(super) memory_bytes_initial: u64,
     pub(super) declared: Vec<Declared>,
     /// Language and tools with their versions, for people.
     pub(super) producers: Vec<String>,
@@ -43,6 +45,7 @@ impl Facts {
             has_world: false,
             memory64: false,
             shared_memory: false,
+            memory_bytes_initial: 0,
             declared: Vec::new(),
             producers: Vec::new(),
         }
@@ -127,6 +130,8 @@ fn read_section(facts: &mut Facts, payload: Payload<'_>, top: bool, size: usize)
 fn note_memory(facts: &mut Facts, memory: wasmparser::MemoryType) {
     facts.memory64 |= memory.memory64;
     facts.shared_memory |= memory.shared;
+    let page = 1 << memory.page_size_log2.unwrap_or(16).min(16);
+    facts.memory_bytes_initial = facts.memory_bytes_initial.max(memory.initial.saturating_mul(page));
 }
 
 /// For messages only: a section that does not read is no reason to refuse a module.

@@ -79,6 +79,7 @@ impl Loader {
         let threads = rayon::ThreadPoolBuilder::new()
             .num_threads(std::thread::available_parallelism().map_or(1, |n| n.get().min(4)))
             .thread_name(|n| format!("compile-{n}"))
+            .start_handler(|_| give_way())
             .build()
             .map_err(|error| format!("cannot start the compile threads: {error}"))?;
         Ok(Self { engine: engine.clone(), linker, cache, threads, memory_bytes_max, pooled })
@@ -89,12 +90,17 @@ impl Loader {
         check::looks_like_wasm(bytes)?;
         let facts = facts::read(bytes)?;
         check::is_handler(&facts)?;
+        self.check_memory(&facts)?;
         let sha256 = hex(&Sha256::digest(bytes));
         let cached = self.cache.as_ref().and_then(|cache| cache.get(&sha256, &self.engine));
         let component = match cached {
             Some(component) => component,
             None => self.compile(bytes, &facts, &sha256)?,
         };
+        // The first job need not do it.
+        component
+            .initialize_copy_on_write_image()
+            .map_err(|error| LoadError::Compile(format!("its memory cannot be prepared: {error:#}")))?;
         let pre = self.link(&component)?;
         Ok(Module(Arc::new(Loaded { pre, name: name.to_owned(), declared: facts.declared, sha256 })))
     }
@@ -134,6 +140,14 @@ impl Loader {
         })
     }
 
+    fn check_memory(&self, facts: &Facts) -> Result<(), LoadError> {
+        if facts.memory_bytes_initial <= self.memory_bytes_max {
+            return Ok(());
+        }
+        let (starts, may) = (super::size(facts.memory_bytes_initial), super::size(self.memory_bytes_max));
+        Err(LoadError::Refused(format!("it starts with {starts} of memory, and handlers may have {may}")))
+    }
+
     /// Refuses at load what could not be instantiated at the first job.
     fn check_resources(&self, component: &Component) -> Result<(), LoadError> {
         let Some(required) = component.resources_required() else {
@@ -141,14 +155,6 @@ impl Loader {
                 "the component imports core modules, which nobody can offer".to_owned(),
             ));
         };
-        let memory = required.max_initial_memory_size.unwrap_or(0).saturating_mul(64 << 10);
-        if memory > self.memory_bytes_max {
-            return Err(LoadError::Refused(format!(
-                "it starts with {} of memory, and handlers may have {}",
-                super::size(memory),
-                super::size(self.memory_bytes_max)
-            )));
-        }
         let elements = required.max_initial_table_size.unwrap_or(0);
         if self.pooled
             && (required.num_memories > MEMORIES_MAX
@@ -163,6 +169,14 @@ impl Loader {
         }
         Ok(())
     }
+}
+
+/// Lets this thread compute only where others leave room: a large module must not delay jobs.
+fn give_way() {
+    const NICENESS: libc::c_int = 10;
+    // SAFETY: 0 means the calling thread (Linux counts niceness by thread); nothing is read or written.
+    // Where it fails, the thread merely competes.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
 }
 
 /// Lower-case hex digits.

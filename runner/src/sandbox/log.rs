@@ -53,7 +53,9 @@ impl JobLog {
             return shown(&[head, tail].concat(), self.cap);
         }
         let half = self.cap / 2;
-        let (head_text, head_rest) = escaped_head(&head, half);
+        let torn = torn_end(&head);
+        let (head_text, head_rest) = escaped_head(&head[..head.len() - torn], self.cap - half);
+        let head_rest = head_rest + torn;
         let (tail_text, tail_rest) = escaped_tail(&tail, half);
         joined(head_text, cut + head_rest as u64 + tail_rest as u64, &tail_text)
     }
@@ -176,6 +178,17 @@ fn escaped_tail(bytes: &[u8], budget: usize) -> (String, usize) {
     (pieces[from..].iter().map(|(_, piece)| piece.as_str()).collect(), rest)
 }
 
+/// How many bytes at the end of `bytes` begin a character that goes on after them.
+fn torn_end(bytes: &[u8]) -> usize {
+    let torn = bytes.utf8_chunks().last().map_or(0, |chunk| chunk.invalid().len());
+    // The chunk is also the last when its bad bytes are no beginning of anything.
+    let end = &bytes[bytes.len() - torn..];
+    match std::str::from_utf8(end) {
+        Err(error) if error.error_len().is_none() => torn,
+        _ => 0,
+    }
+}
+
 /// The characters of `bytes` with the number of bytes that each came from; what is not UTF-8 reads as
 /// U+FFFD.
 fn characters(bytes: &[u8]) -> impl Iterator<Item = (usize, char)> + '_ {
@@ -258,5 +271,68 @@ impl AsyncWrite for Printed {
         _cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<std::io::Result<()>> {
         std::task::Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_shown_whole() {
+        let log = JobLog::new(100);
+        assert_eq!((log.version(), log.text().as_str()), (0, ""));
+        log.print(b"a b\tc\n");
+        log.line("INFO", "paid");
+        log.print(b"no end");
+        log.line("WARN", "on its own line");
+        assert_eq!(log.text(), "a b\tc\nINFO paid\nno end\nWARN on its own line\n");
+        assert_eq!(log.version(), 4);
+    }
+
+    #[test]
+    fn a_character_may_come_in_pieces_and_what_is_none_is_replaced() {
+        let log = JobLog::new(100);
+        let euro = "\u{20AC}".as_bytes();
+        log.print(&euro[..1]);
+        log.print(&euro[1..]);
+        log.print(b"\xFF\xFEx\r\x1b[2J\0\xC2\x85");
+        assert_eq!(log.text(), "\u{20AC}\u{FFFD}\u{FFFD}x\\r\\x1b[2J\\x00\\u{85}");
+    }
+
+    #[test]
+    fn the_middle_is_cut_whatever_the_pieces() {
+        let written: Vec<u8> = (0..10_000).map(|n| b'a' + (n % 26) as u8).collect();
+        for piece in [1, 7, 50, 51, 99, 100, 101, 2_500, 10_000] {
+            let log = JobLog::new(100);
+            written.chunks(piece).for_each(|bytes| log.print(bytes));
+            let text = log.text();
+            let (head, tail) = (&written[..50], &written[9_950..]);
+            let wanted = format!(
+                "{}\n... 9900 bytes cut ...\n{}",
+                std::str::from_utf8(head).unwrap(),
+                std::str::from_utf8(tail).unwrap()
+            );
+            assert_eq!(text, wanted, "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn a_cut_never_splits_a_character_and_escapes_count() {
+        for cap in 0..64 {
+            let log = JobLog::new(cap);
+            for _ in 0..40 {
+                log.print("\u{1F600}\0".as_bytes());
+            }
+            let text = log.text();
+            assert!(!text.contains('\u{FFFD}'), "cap {cap}: {text}");
+            assert!(text.len() <= cap + 40, "cap {cap}: {} bytes", text.len());
+            assert!(text.contains(" bytes cut "));
+        }
+        // All of it is kept, and escaping makes it four times as long.
+        let log = JobLog::new(1_000);
+        log.print(&[0; 1_000]);
+        let text = log.text();
+        assert!(text.len() < 1_040 && text.contains("... 750 bytes cut ..."), "{text}");
     }
 }
