@@ -272,6 +272,35 @@ fn memory_over_the_limit_reads_as_memory() {
 }
 
 #[test]
+fn the_limit_is_for_all_memories_and_tables_together() {
+    in_a_guest_runtime(async {
+        let limits = Limits { memory_bytes: 4 << 20, ..limits(5_000) };
+        let grow_both = |pages| {
+            let mut body = vec![I::I32Const(pages), I::MemoryGrow(0), I::Drop];
+            body.extend([I::I32Const(pages), I::MemoryGrow(1), I::I32Const(-1), I::I32Eq]);
+            body.extend([I::If(wasm_encoder::BlockType::Empty), I::Unreachable, I::End]);
+            body.extend(ok(0, 0));
+            guest(body).second_memory()
+        };
+        let both = run(&grow_both(30), &limits).await;
+        assert_eq!((both.end, both.memory_bytes_peak), (RunEnd::Completed(Bytes::new()), 63 << 16));
+        assert_failed(&run(&grow_both(31), &limits).await, Reason::Memory, "memory limit 4 MiB");
+
+        let grow_table = |elements| {
+            let null = I::RefNull(wasm_encoder::HeapType::FUNC);
+            let mut body = vec![null, I::I32Const(elements), I::TableGrow(0), I::I32Const(-1), I::I32Eq];
+            body.extend([I::If(wasm_encoder::BlockType::Empty), I::Unreachable, I::End]);
+            body.extend(ok(0, 0));
+            guest(body).table()
+        };
+        assert_eq!(run(&grow_table(50_000), &limits).await.end, RunEnd::Completed(Bytes::new()));
+        for elements in [600_000, -1] {
+            assert_failed(&run(&grow_table(elements), &limits).await, Reason::Memory, "memory limit 4 MiB");
+        }
+    });
+}
+
+#[test]
 fn a_denied_growth_that_the_guest_survives_is_no_failure() {
     in_a_guest_runtime(async {
         let mut body = vec![I::I32Const(60_000), I::MemoryGrow(0), I::Drop];
@@ -347,7 +376,9 @@ fn a_full_pool_releases_and_does_not_fail() {
 #[test]
 fn endless_recursion_reads_as_stack() {
     in_a_guest_runtime(async {
-        assert_failed(&run(&recurse(), &limits(5_000)).await, Reason::Stack, "stack overflow");
+        for guest in [recurse(), guests::recurse_in_memory()] {
+            assert_failed(&run(&guest, &limits(5_000)).await, Reason::Stack, "stack overflow");
+        }
     });
 }
 

@@ -53,6 +53,8 @@ pub(super) struct Tracked {
     loading: bool,
     /// The state whose result is known.
     settled: Option<FileId>,
+    /// Since when the state is another one.
+    unsettled_at: Monotonic,
     tried_at: Option<Monotonic>,
     held: Option<Held>,
     pub(super) good: Option<Good>,
@@ -149,6 +151,7 @@ impl Tracked {
             missing: None,
             loading: false,
             settled: None,
+            unsettled_at: now,
             tried_at: None,
             held: None,
             good: None,
@@ -169,6 +172,9 @@ impl Tracked {
     fn see(&mut self, id: FileId, now: Monotonic, wall_ms: u64) {
         if self.id == Some(id) {
             return;
+        }
+        if self.id == self.settled {
+            self.unsettled_at = now;
         }
         if !self.id.is_some_and(|before| before.same_length(&id)) {
             self.length_changed_at = now;
@@ -224,8 +230,10 @@ impl Tracked {
         let rested = self.tried_at.is_none_or(|tried| now.duration_since(tried) >= RETRY);
         let quiet = self.moved_in || now.duration_since(self.changed_at) >= QUIET;
         let tried_this = self.tried_at.is_some_and(|tried| tried >= self.changed_at);
-        let long_enough = now.duration_since(self.length_changed_at) >= RETRY;
-        (quiet && (!tried_this || rested && self.held.is_none())) || (long_enough && rested)
+        // Touched without end: its length stands, and so do its contents, most probably.
+        let restless = now.duration_since(self.unsettled_at) >= RETRY
+            && now.duration_since(self.length_changed_at) >= RETRY;
+        (quiet && (!tried_this || rested && self.held.is_none())) || (restless && rested)
     }
 
     /// What is wrong with a file whose contents need not be read to know.
@@ -326,5 +334,190 @@ impl Tracked {
             None => until(self.changed_at + QUIET),
         });
         held.into_iter().chain(load).min().map(|wait| wait.max(QUIET_CHECK))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::clock;
+
+    const WALL_MS: u64 = 1_000_000;
+
+    /// A folder with one file, on a clock that the test moves.
+    struct Folder {
+        files: Files,
+        start: Monotonic,
+        now_ms: u64,
+    }
+
+    impl Folder {
+        fn new() -> Self {
+            Self { files: Files::new(1_000), start: clock::monotonic(), now_ms: 0 }
+        }
+
+        fn now(&self) -> Monotonic {
+            self.start + Duration::from_millis(self.now_ms)
+        }
+
+        /// A scan at `now_ms` that sees the file with this length and modification time.
+        fn scan(&mut self, now_ms: u64, len: u64, modified_ms: u64) -> Option<LoadOrder> {
+            self.now_ms = now_ms;
+            let seen = Seen {
+                path: PathBuf::from("k.wasm"),
+                stem: "k".to_owned(),
+                id: Some(FileId::fake(1, len, modified_ms)),
+                has_manifest: false,
+            };
+            let mut orders = self.files.observe(vec![seen], self.now(), WALL_MS + now_ms);
+            assert!(orders.len() <= 1);
+            orders.pop()
+        }
+
+        fn scan_nothing(&mut self, now_ms: u64) {
+            self.now_ms = now_ms;
+            assert!(self.files.observe(Vec::new(), self.now(), WALL_MS + now_ms).is_empty());
+        }
+
+        fn end(&mut self, order: &LoadOrder, loaded: Loaded) {
+            self.files.loaded(order, loaded, self.now(), WALL_MS + self.now_ms);
+        }
+
+        fn fail(&mut self, order: &LoadOrder, sha256: &str, error: LoadError) {
+            self.end(order, Loaded::Failed { sha256: sha256.to_owned(), error });
+        }
+
+        fn problem(&self) -> Option<&Problem> {
+            self.files.by_path.values().next()?.problem.as_ref()
+        }
+    }
+
+    fn refused() -> LoadError {
+        LoadError::Refused("no".to_owned())
+    }
+
+    #[test]
+    fn a_file_is_loaded_when_it_was_quiet_and_then_not_again() {
+        let mut folder = Folder::new();
+        assert!(folder.scan(0, 10, WALL_MS).is_none(), "just written");
+        assert!(folder.scan(200, 20, WALL_MS + 200).is_none(), "still written");
+        assert!(folder.scan(400, 20, WALL_MS + 200).is_none());
+        let order = folder.scan(450, 20, WALL_MS + 200).expect("quiet for 250 ms");
+        assert!(folder.scan(800, 20, WALL_MS + 200).is_none(), "under way");
+        folder.end(&order, Loaded::Known("aa".to_owned()));
+        assert!(folder.scan(10_000, 20, WALL_MS + 200).is_none());
+        assert_eq!(folder.files.next_check(folder.now()), None);
+    }
+
+    #[test]
+    fn a_file_that_was_moved_in_is_loaded_at_once() {
+        let mut folder = Folder::new();
+        assert!(folder.scan(0, 10, WALL_MS - 2_000).is_some());
+    }
+
+    #[test]
+    fn a_failure_of_a_young_file_is_held_back_and_then_reported_once() {
+        for (error, held_ms) in [(refused(), 2_000), (LoadError::Incomplete("half".to_owned()), 10_000)] {
+            let mut folder = Folder::new();
+            folder.scan(0, 10, WALL_MS);
+            let order = folder.scan(250, 10, WALL_MS).unwrap();
+            folder.fail(&order, "aa", error.clone());
+            assert!(folder.problem().is_none());
+            let check = folder.files.next_check(folder.now()).unwrap();
+            assert!(check <= Duration::from_millis(2_000), "{check:?}");
+            assert!(folder.scan(held_ms - 100, 10, WALL_MS).is_none_or(|again| again.known == ["aa"]));
+            folder.end(&order, Loaded::Known("aa".to_owned()));
+            folder.scan(held_ms, 10, WALL_MS);
+            let since = folder.problem().expect("reported").since_ms;
+            // The same contents written anew are no new failure.
+            folder.end(&order, Loaded::Known("aa".to_owned()));
+            folder.scan(20_000, 10, WALL_MS + 20_000);
+            let again = folder.scan(20_300, 10, WALL_MS + 20_000).unwrap();
+            assert_eq!(again.known, ["aa"]);
+            folder.fail(&again, "aa", error);
+            assert_eq!(folder.problem().unwrap().since_ms, since);
+        }
+    }
+
+    #[test]
+    fn a_copy_that_pauses_and_goes_on_is_not_reported() {
+        let mut folder = Folder::new();
+        folder.scan(0, 10, WALL_MS);
+        let half = folder.scan(300, 10, WALL_MS).unwrap();
+        folder.fail(&half, "half", LoadError::Incomplete("half".to_owned()));
+        for step in 0..200 {
+            let now = 2_000 + step * 100;
+            assert!(folder.scan(now, 20 + step, WALL_MS + now).is_none(), "still growing at {now}");
+            assert!(folder.problem().is_none());
+        }
+        assert!(folder.scan(22_200, 219, WALL_MS + 21_900).is_some());
+    }
+
+    #[test]
+    fn a_file_touched_without_end_is_tried_every_two_seconds_and_not_more() {
+        let mut folder = Folder::new();
+        let mut tried = Vec::new();
+        for step in 0..600 {
+            let now = step * 100;
+            if let Some(order) = folder.scan(now, 10, WALL_MS + now) {
+                tried.push(now);
+                folder.end(&order, Loaded::Known("aa".to_owned()));
+            }
+        }
+        assert!((20..=30).contains(&tried.len()), "{tried:?}");
+        assert!(tried.windows(2).all(|pair| pair[1] - pair[0] >= 2_000), "{tried:?}");
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_read_is_tried_again_and_said_once() {
+        let mut folder = Folder::new();
+        let order = folder.scan(0, 10, 0).unwrap();
+        folder.end(&order, Loaded::Unreadable("permission denied".to_owned()));
+        let since = folder.problem().unwrap().since_ms;
+        assert!(folder.scan(1_000, 10, 0).is_none());
+        let order = folder.scan(2_000, 10, 0).expect("tried again");
+        folder.end(&order, Loaded::Unreadable("permission denied".to_owned()));
+        assert_eq!(folder.problem().unwrap().since_ms, since);
+    }
+
+    #[test]
+    fn too_large_a_file_is_refused_unread_and_said_once_while_it_grows() {
+        let mut folder = Folder::new();
+        let mut first = None;
+        for step in 0..20 {
+            assert!(folder.scan(step * 1_000, 2_000 + step, WALL_MS + step * 1_000).is_none());
+            assert!(folder.scan(step * 1_000 + 300, 2_000 + step, WALL_MS + step * 1_000).is_none());
+            let problem = folder.problem().expect("said").clone();
+            assert_eq!(first.get_or_insert(problem.clone()), &problem);
+        }
+    }
+
+    #[test]
+    fn a_file_is_forgotten_after_two_scans_without_it() {
+        let mut folder = Folder::new();
+        let order = folder.scan(0, 10, 0).unwrap();
+        folder.end(&order, Loaded::Known("aa".to_owned()));
+        folder.scan_nothing(2_000);
+        assert_eq!(folder.files.iter().count(), 1);
+        folder.scan(2_100, 10, 0);
+        folder.scan_nothing(4_000);
+        folder.scan_nothing(4_100);
+        assert_eq!(folder.files.iter().count(), 1, "two scans, but hardly any time");
+        folder.scan_nothing(4_500);
+        assert_eq!(folder.files.iter().count(), 0);
+    }
+
+    #[test]
+    fn what_was_there_first_is_settled_when_it_was_tried() {
+        let mut folder = Folder::new();
+        let order = folder.scan(0, 10, 0).unwrap();
+        assert!(!folder.files.initial_settled(folder.now()));
+        folder.end(&order, Loaded::Changed);
+        assert!(!folder.files.initial_settled(folder.now()));
+        let order = folder.scan(2_000, 10, 0).unwrap();
+        folder.fail(&order, "aa", refused());
+        assert!(folder.files.initial_settled(folder.now()));
+        // What comes later is nobody's to wait for.
+        assert!(Folder::new().files.initial_settled(folder.now()));
     }
 }

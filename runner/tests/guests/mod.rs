@@ -9,7 +9,7 @@
 use wasm_encoder::{
     CodeSection, ConstExpr, CustomSection, DataSection, EntityType, ExportKind, ExportSection, Function,
     FunctionSection, GlobalSection, GlobalType, ImportSection, Instruction as I, MemArg, MemorySection,
-    MemoryType, Module, StartSection, TypeSection, ValType,
+    MemoryType, Module, RefType, StartSection, TableSection, TableType, TypeSection, ValType,
 };
 use wit_component::{StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
@@ -30,6 +30,8 @@ const HEAP: i32 = 65_536;
 pub struct Guest {
     imports: Vec<(&'static str, &'static str, Vec<ValType>, Vec<ValType>)>,
     memory: MemoryType,
+    second_memory: bool,
+    table: bool,
     text: Vec<u8>,
     handle: Vec<I<'static>>,
     locals: Vec<ValType>,
@@ -53,6 +55,8 @@ pub fn guest(body: impl IntoIterator<Item = I<'static>>) -> Guest {
             shared: false,
             page_size_log2: None,
         },
+        second_memory: false,
+        table: false,
         text: Vec::new(),
         handle: body.into_iter().collect(),
         locals: Vec::new(),
@@ -88,6 +92,18 @@ impl Guest {
 
     pub fn memory(mut self, memory: MemoryType) -> Self {
         self.memory = memory;
+        self
+    }
+
+    /// Another memory of a page, with index 1.
+    pub fn second_memory(mut self) -> Self {
+        self.second_memory = true;
+        self
+    }
+
+    /// A table of a function reference.
+    pub fn table(mut self) -> Self {
+        self.table = true;
         self
     }
 
@@ -166,6 +182,17 @@ impl Guest {
         functions.function(handle).function(realloc).function(start);
         let mut memories = MemorySection::new();
         memories.memory(self.memory);
+        if self.second_memory {
+            memories.memory(MemoryType { minimum: 1, maximum: None, ..self.memory });
+        }
+        let mut tables = TableSection::new();
+        tables.table(TableType {
+            element_type: RefType::FUNCREF,
+            table64: false,
+            minimum: 1,
+            maximum: None,
+            shared: false,
+        });
         let mut globals = GlobalSection::new();
         let heap = GlobalType { val_type: ValType::I32, mutable: true, shared: false };
         globals.global(heap, &ConstExpr::i32_const(HEAP));
@@ -184,8 +211,11 @@ impl Guest {
         data.active(0, &ConstExpr::i32_const(TEXT), self.text.iter().copied());
 
         let mut module = Module::new();
-        module.section(&types).section(&imports).section(&functions).section(&memories).section(&globals);
-        module.section(&exports);
+        module.section(&types).section(&imports).section(&functions);
+        if self.table {
+            module.section(&tables);
+        }
+        module.section(&memories).section(&globals).section(&exports);
         if self.start.is_some() {
             module.section(&StartSection { function_index: start });
         }
@@ -373,4 +403,20 @@ pub fn grow(pages: i32) -> Guest {
 /// Calls itself for ever.
 pub fn recurse() -> Guest {
     guest([I::LocalGet(0), I::Call(0), I::I32Const(1), I::I32Add])
+}
+
+/// Calls itself for ever and keeps 64 bytes a call on a stack that grows down to address 0.
+pub fn recurse_in_memory() -> Guest {
+    guest([
+        I::LocalGet(0),
+        I::I32Const(64),
+        I::I32Sub,
+        I::LocalTee(0),
+        I::I32Const(1),
+        I::I32Store(at(0)),
+        I::LocalGet(0),
+        I::Call(0),
+        I::I32Const(1),
+        I::I32Add,
+    ])
 }
