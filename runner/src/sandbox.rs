@@ -21,6 +21,7 @@ mod run;
 mod stop;
 mod wrap;
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -212,7 +213,9 @@ impl Sandbox {
     /// [`LoadError`] with the cause and the fix.
     pub fn load(&self, name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
         let _one_at_a_time = self.compiling.lock();
-        self.loader.load(name, bytes)
+        // The compiler's own faults are not security faults to its authors, but must not end our threads.
+        catch_unwind(AssertUnwindSafe(|| self.loader.load(name, bytes)))
+            .unwrap_or_else(|_| Err(LoadError::Compile("the compiler panicked".to_owned())))
     }
 
     /// Runs one job in a fresh instance. Never panics, and outlives its time-out by a moment at most.

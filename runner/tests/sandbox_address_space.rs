@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hourhand::outcome::RunEnd;
-use hourhand::sandbox::{GuestJob, JobLog, Limits, Sandbox, SandboxConfig, StopSignal};
+use hourhand::sandbox::{JobLog, Limits, Sandbox, SandboxConfig, StopSignal};
 
 /// Says to the process that it is the one with the limit.
 const INSIDE: &str = "HOURHAND_TEST_INSIDE";
@@ -38,23 +38,11 @@ fn run_echo(concurrency: u32, pooled: bool) {
         tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap();
     runtime.block_on(async {
         let mut jobs = Vec::new();
-        for n in 0..64 {
+        for _ in 0..64 {
             let (sandbox, module) = (Arc::clone(&sandbox), module.clone());
             jobs.push(tokio::spawn(async move {
-                let job = GuestJob {
-                    id: n.to_string(),
-                    kind: "echo".to_owned(),
-                    queue: "echo".to_owned(),
-                    attempt: 1,
-                    max_attempts: 5,
-                    enqueued_ms: 1,
-                    due_ms: 1,
-                    meta: Vec::new(),
-                    facts: Vec::new(),
-                    payload: Bytes::from_static(b"x"),
-                };
                 let log = Arc::new(JobLog::new(10));
-                sandbox.run(&module, job, &Limits::default(), StopSignal::new(), log).await
+                sandbox.run(&module, guests::job("x"), &Limits::default(), StopSignal::new(), log).await
             }));
         }
         for job in jobs {

@@ -148,7 +148,7 @@ fn note_producers(facts: &mut Facts, producers: wasmparser::ProducersSectionRead
 
 fn malformed(error: &wasmparser::BinaryReaderError, size: usize) -> LoadError {
     let text = error.message();
-    if text.contains("unexpected end") || text.contains("unexpected eof") || error.offset() as usize >= size {
+    if text.contains("unexpected end") || text.contains("unexpected eof") || error.offset() >= size {
         LoadError::Incomplete(format!("the file ends too early, at {size} bytes: is it still being copied?"))
     } else {
         LoadError::Refused(format!("not valid WebAssembly: {error}"))

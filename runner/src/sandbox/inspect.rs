@@ -67,7 +67,6 @@ fn try_load(name: &str, bytes: &[u8]) -> Result<(), LoadError> {
     let config = SandboxConfig::default();
     let engine = engine::build_unpooled(&config).map_err(|error| LoadError::Compile(error.to_string()))?;
     // As strict as a runner with a pool.
-    let loader = Loader::new(&engine, None, config.memory_bytes_max, true)
-        .map_err(|error| LoadError::Compile(error))?;
+    let loader = Loader::new(&engine, None, config.memory_bytes_max, true).map_err(LoadError::Compile)?;
     loader.load(name, bytes).map(drop)
 }
