@@ -1,1 +1,302 @@
-//! (being written)
+//! The composition root: builds the parts of a runner from its settings, and ends them in order.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use anyhow::Context;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use crate::clock::monotonic;
+use crate::config::{RunSettings, StoreSettings};
+use crate::queue::redis::{RedisOptions, RedisStore};
+use crate::queue::{SessionId, Store, StoreError};
+use crate::registry::{Registry, RegistryConfig};
+use crate::sandbox::{Sandbox, SandboxConfig};
+use crate::upkeep::session_file::{GoneSessions, SessionFile};
+use crate::worker::{Loops, Worker, WorkerConfig};
+
+/// How a runner ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum RunnerEnd {
+    /// All that it had claimed is settled or released.
+    Clean,
+    /// Some outcomes could not be written: their jobs are left to recovery.
+    Unsettled,
+}
+
+/// How often the end of things is looked for.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// How long guests that were told to end, and their outcomes, may take beyond the grace.
+const LAST_WORDS: Duration = Duration::from_secs(2);
+/// The largest module that is taken, in bytes.
+const MODULE_BYTES_MAX: u64 = 64 << 20;
+/// How often the handlers folder is scanned, whatever the file system's events say.
+const SCAN_EVERY: Duration = Duration::from_secs(2);
+
+/// The store that the settings name. It need not be there yet.
+///
+/// # Errors
+/// When the URL cannot be used.
+pub fn open_store(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
+    Ok(Arc::new(RedisStore::connect(settings.url.expose(), &settings.namespace, RedisOptions::default())?))
+}
+
+/// Runs a runner until it is told to stop, or until it is idle if the settings say so.
+///
+/// # Errors
+/// When a part cannot be made, or the store refuses this runner.
+pub fn run(settings: RunSettings) -> anyhow::Result<RunnerEnd> {
+    let cores = std::thread::available_parallelism().map_or(2, usize::from);
+    let io = runtime("io", cores.clamp(1, 4))?;
+    let guests = runtime("guest", crate::sandbox::guest_threads())?;
+    let end = io.block_on(serve(settings, guests.handle().clone()));
+    // A guest that does not end does not hold the process: its job is released or left to recovery.
+    guests.shutdown_background();
+    io.shutdown_background();
+    end
+}
+
+fn runtime(name: &str, threads: usize) -> anyhow::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(threads)
+        .thread_name(name)
+        .enable_all()
+        .build()
+        .with_context(|| format!("cannot make the {name} threads"))
+}
+
+async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow::Result<RunnerEnd> {
+    let mut stop = StopSignals::new()?;
+    let store = open_store(&settings.store)?;
+    tracing::info!(
+        store = store.describe(), handlers = %settings.handlers.display(), concurrency = settings.concurrency,
+        lease_ms = settings.lease.as_millis() as u64, "the runner starts"
+    );
+    let sandbox = Sandbox::new(sandbox_config(&settings))?;
+    let registry = Registry::start(registry_config(&settings), Arc::clone(&sandbox))?;
+    let Some(identity) = first_contact(&*store, &mut stop).await? else {
+        return Ok(RunnerEnd::Clean);
+    };
+    let session = new_session()?;
+    recover(&*store, &settings, &identity).await?;
+    let file = SessionFile::create(&settings.state_dir, &identity, &session).with_context(|| {
+        format!("cannot keep a session file in {}; choose another --state-dir", settings.state_dir.display())
+    })?;
+    let config = worker_config(&settings);
+    let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
+        .context("cannot start the timer")?;
+    crate::upkeep::start(&worker, &mut loops.serving);
+    loops.serving.spawn(say_when_serving(Arc::clone(&worker), registry.clone()));
+
+    let ended = tokio::select! {
+        () = stop.first() => Ok(()),
+        () = idle(&worker, &registry), if settings.until_idle => Ok(()),
+        Some(broken) = loops.serving.join_next() => Err(broken),
+    };
+    let end = stop_gracefully(&worker, loops, &mut stop).await;
+    drop(file);
+    match ended {
+        Ok(()) => Ok(end),
+        Err(broken) => Err(anyhow::anyhow!("a loop of the runner ended: {broken:?}")),
+    }
+}
+
+fn sandbox_config(settings: &RunSettings) -> SandboxConfig {
+    SandboxConfig {
+        concurrency: settings.concurrency,
+        memory_bytes_max: crate::sandbox::Limits::default().memory_bytes,
+        memory_bytes_total: settings.memory_bytes_total,
+        cache_dir: settings.cache_dir.clone(),
+    }
+}
+
+fn registry_config(settings: &RunSettings) -> RegistryConfig {
+    RegistryConfig {
+        dir: settings.handlers.clone(),
+        scan_every: SCAN_EVERY,
+        module_bytes_max: MODULE_BYTES_MAX,
+    }
+}
+
+fn worker_config(settings: &RunSettings) -> WorkerConfig {
+    WorkerConfig {
+        name: settings.name.clone(),
+        host: settings.host.clone(),
+        concurrency: settings.concurrency as usize,
+        lease: settings.lease,
+        grace: settings.grace,
+        kinds: settings.kinds.iter().flatten().cloned().collect(),
+        queues: settings.queues.iter().flatten().cloned().collect(),
+        retention_finished: settings.retention.finished,
+        retention_dead: settings.retention.dead,
+        id_memory: settings.retention.id_memory,
+    }
+}
+
+/// Waits until the store answers. `None` when the runner was told to stop meanwhile.
+async fn first_contact(store: &dyn Store, stop: &mut StopSignals) -> anyhow::Result<Option<String>> {
+    let outage = crate::worker::Outage::default();
+    let mut pace = crate::worker::Pace::default();
+    loop {
+        let asked = tokio::select! {
+            asked = store.identity() => asked,
+            () = stop.first() => return Ok(None),
+        };
+        match asked {
+            Ok(identity) => {
+                outage.succeeded();
+                return Ok(Some(identity));
+            }
+            Err(error) if error.is_passing() => outage.failed("identity", &error),
+            Err(error) => return Err(error.into()),
+        }
+        tokio::select! {
+            () = tokio::time::sleep(pace.failed()) => {}
+            () = stop.first() => return Ok(None),
+        }
+    }
+}
+
+fn new_session() -> anyhow::Result<SessionId> {
+    let mut bytes = [0u8; 12];
+    getrandom::fill(&mut bytes).map_err(|e| anyhow::anyhow!("no randomness from the system: {e}"))?;
+    let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
+    Ok(SessionId(text.into()))
+}
+
+/// Takes back what earlier runners of this host left. A failure leaves it to the lease.
+async fn recover(store: &dyn Store, settings: &RunSettings, identity: &str) -> anyhow::Result<()> {
+    let gone = match GoneSessions::find(&settings.state_dir, identity) {
+        Ok(gone) => gone,
+        Err(error) => {
+            tracing::warn!(%error, dir = %settings.state_dir.display(), "cannot look for earlier sessions of this host");
+            return Ok(());
+        }
+    };
+    match crate::upkeep::recover_own(store, &gone.sessions(), settings.retention.dead).await {
+        Ok(()) => gone.forget(),
+        Err(error) => tracing::warn!(%error, "earlier sessions of this host are left to their lease"),
+    }
+    Ok(())
+}
+
+/// Says which kinds are served once all modules of the start are loaded or broken; then waits for ever.
+async fn say_when_serving(worker: Arc<Worker>, registry: Registry) {
+    registry.settled().await;
+    let kinds: Vec<String> = worker.kinds().iter().map(ToString::to_string).collect();
+    tracing::info!(kinds = kinds.join(","), session = %worker.session, "the runner serves");
+    std::future::pending::<()>().await;
+}
+
+/// Returns once no job that this runner serves is scheduled, ready or running anywhere.
+async fn idle(worker: &Worker, registry: &Registry) {
+    registry.settled().await;
+    loop {
+        // A look that began after the hand was empty.
+        worker.saw_nothing_due.store(false, Relaxed);
+        worker.wake();
+        while !worker.saw_nothing_due.load(Relaxed) {
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+        if worker.hand.is_empty() && matches!(crate::upkeep::anybody_works(worker).await, Ok(false)) {
+            tracing::info!("nothing is left to do");
+            return;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// Stops claiming, lets jobs finish for the grace, releases the rest, and waits for the store to
+/// have every outcome. A second signal cuts it short.
+async fn stop_gracefully(worker: &Arc<Worker>, loops: Loops, stop: &mut StopSignals) -> RunnerEnd {
+    worker.stop_claiming();
+    let told = monotonic();
+    let counts = worker.hand.counts();
+    tracing::info!(
+        running = counts.running,
+        grace_ms = worker.config.grace.as_millis() as u64,
+        "the runner stops"
+    );
+    let finish = async {
+        let mut released = false;
+        loop {
+            worker.give_back_held(|_| true);
+            if worker.hand.is_empty() && !worker.is_claiming() {
+                return;
+            }
+            let waited = monotonic().duration_since(told);
+            if waited >= worker.config.grace && !released {
+                released = true;
+                worker.release_running();
+            }
+            if waited >= worker.config.grace + LAST_WORDS {
+                return;
+            }
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    };
+    tokio::select! {
+        () = finish => {}
+        () = stop.next() => tracing::warn!("told to stop a second time: ending now"),
+    }
+    worker.close();
+    let clean = worker.hand.is_empty();
+    let Loops { serving: _serving, settling } = loops;
+    if clean {
+        let _ = tokio::time::timeout(LAST_WORDS, settling).await;
+        if let Err(error) = worker.store.end_session(&worker.session).await {
+            tracing::warn!(%error, "the session stays registered until others see that it is gone");
+        }
+        RunnerEnd::Clean
+    } else {
+        let left = worker.hand.counts();
+        tracing::warn!(running = left.running, unsettled = left.ending, "jobs are left to recovery");
+        RunnerEnd::Unsettled
+    }
+}
+
+/// SIGTERM and SIGINT.
+struct StopSignals {
+    terminate: Signal,
+    interrupt: Signal,
+    told: bool,
+}
+
+impl StopSignals {
+    fn new() -> anyhow::Result<Self> {
+        let of = |kind| signal(kind).context("cannot listen to signals");
+        Ok(Self {
+            terminate: of(SignalKind::terminate())?,
+            interrupt: of(SignalKind::interrupt())?,
+            told: false,
+        })
+    }
+
+    /// Returns when the process has been told to stop, now or before.
+    async fn first(&mut self) {
+        if !self.told {
+            self.next().await;
+            self.told = true;
+        }
+    }
+
+    /// Returns at the next signal.
+    async fn next(&mut self) {
+        tokio::select! {
+            _ = self.terminate.recv() => {}
+            _ = self.interrupt.recv() => {}
+        }
+    }
+}
+
+/// Whether a handlers folder is there, for a clear message before anything starts.
+///
+/// # Errors
+/// When it is no folder that can be read.
+pub fn check_handlers_dir(dir: &Path) -> anyhow::Result<()> {
+    std::fs::read_dir(dir).map(drop).with_context(|| {
+        format!("cannot read the handlers folder {}: make it, or name another with --handlers", dir.display())
+    })
+}

@@ -1,1 +1,106 @@
-//! (being written)
+//! The command line: parse, hand over, answer, and say by the exit code how it went.
+//!
+//! Each command is a file; all of them write through [`output`] alone and know the store by its trait. What
+//! a command could not do is one [`exit::Fault`], printed here.
+
+use std::ffi::OsString;
+use std::process::ExitCode;
+
+use clap::{CommandFactory, Parser};
+
+mod args;
+mod args_jobs;
+mod bulk;
+mod context;
+mod dead;
+mod enqueue;
+mod exit;
+mod handlers;
+mod jobs;
+mod lines;
+mod listing;
+mod logs;
+mod output;
+mod payload;
+mod queues;
+mod run;
+mod secret;
+mod show;
+mod table;
+mod verbs;
+
+use args::{Cli, Command, HandlerCommand, RunnerCommand};
+use context::Context;
+use exit::{Code, Fault};
+use output::complain;
+
+use crate::config::LogSettings;
+use crate::telemetry;
+
+/// Runs the command of this process.
+pub fn main() -> ExitCode {
+    let args: Vec<OsString> = std::env::args_os().collect();
+    let cli = match Cli::try_parse_from(&args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            // Help and version come this way too. Nobody there to read them is no error.
+            let _ = error.print();
+            return if error.use_stderr() { Code::Usage.into() } else { Code::Done.into() };
+        }
+    };
+    secret::hide(&args);
+    answer(&cli)
+        .unwrap_or_else(|fault| {
+            complain(&fault);
+            fault.code
+        })
+        .into()
+}
+
+/// Does what the command says. A fault of the command is worse than one of its answer's way out.
+fn answer(cli: &Cli) -> Result<Code, Fault> {
+    let mut context = Context::new(cli)?;
+    telemetry::start(&LogSettings::resolve(&context.layers, cli.log_level())?);
+    let done = dispatch(cli, &mut context);
+    let written = context.out.finish();
+    let code = done?;
+    written.map(|()| code)
+}
+
+fn dispatch(cli: &Cli, context: &mut Context) -> Result<Code, Fault> {
+    match &cli.command {
+        // A runner makes its own runtimes.
+        Command::Run(run) => run::run(context, run.until_idle),
+        Command::Completions { shell } => {
+            let mut script = Vec::new();
+            clap_complete::generate(*shell, &mut Cli::command(), "hourhand", &mut script);
+            context.out.bytes(&script);
+            Ok(Code::Done)
+        }
+        command => {
+            let runtime = tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()
+                .map_err(|e| Fault::failed(format!("cannot start: {e}")))?;
+            let done = runtime.block_on(ask(command, context));
+            // A thread that still reads stdin does not hold the process.
+            runtime.shutdown_background();
+            done
+        }
+    }
+}
+
+/// The commands that ask the store.
+async fn ask(command: &Command, context: &mut Context) -> Result<Code, Fault> {
+    match command {
+        Command::Enqueue(args) => enqueue::run(context, args).await,
+        Command::Job(command) => jobs::run(context, command).await,
+        Command::Queue(command) => queues::run(context, command).await,
+        Command::Dead(command) => dead::run(context, command).await,
+        Command::Runner(RunnerCommand::List) => queues::runner_list(context).await,
+        Command::Stats => queues::stats(context).await,
+        Command::Handler(HandlerCommand::List { .. }) => handlers::list(context).await,
+        Command::Handler(HandlerCommand::Check { file }) => handlers::check(context, file),
+        Command::Run(_) | Command::Completions { .. } => Ok(Code::Done),
+    }
+}

@@ -8,6 +8,7 @@ pub mod clock;
 pub mod job;
 pub mod names;
 pub mod outcome;
+pub mod wire;
 
 pub mod queue;
 

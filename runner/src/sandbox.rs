@@ -19,6 +19,7 @@ mod load;
 mod log;
 mod run;
 mod stop;
+mod turns;
 mod wrap;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -26,7 +27,6 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use wasmtime::Engine;
 
 use crate::backoff::Backoff;
 use crate::names::Name;
@@ -35,6 +35,8 @@ use crate::outcome::RunEnd;
 use cache::CodeCache;
 use limiter::MemoryMeter;
 use load::Loader;
+use run::Ground;
+use turns::Turns;
 
 pub use facts::Form;
 pub use inspect::{INTERFACE_VERSION, Inspection, inspect};
@@ -168,13 +170,17 @@ pub enum LoadError {
 
 /// The process's sandbox: engine, pool, compile threads and memory cap.
 pub struct Sandbox {
-    engine: Engine,
+    ground: Ground,
     loader: Loader,
-    meter: Arc<MemoryMeter>,
     pooled: bool,
     memory_bytes_max: u64,
     /// One module at a time: compiling takes all its threads, and memory by the gigabyte.
     compiling: parking_lot::Mutex<()>,
+}
+
+/// How many threads guests should run on: one a core.
+pub fn guest_threads() -> usize {
+    std::thread::available_parallelism().map_or(2, usize::from)
 }
 
 impl Sandbox {
@@ -197,9 +203,12 @@ impl Sandbox {
         let loader =
             Loader::new(&engine, cache, config.memory_bytes_max, pooled).map_err(SandboxError::Engine)?;
         Ok(Arc::new(Self {
-            engine,
+            ground: Ground {
+                engine,
+                meter: Arc::new(MemoryMeter::new(config.memory_bytes_total)),
+                turns: Turns::new(guest_threads()),
+            },
             loader,
-            meter: Arc::new(MemoryMeter::new(config.memory_bytes_total)),
             pooled,
             memory_bytes_max: config.memory_bytes_max,
             compiling: parking_lot::Mutex::new(()),
@@ -228,23 +237,23 @@ impl Sandbox {
         stop: StopSignal,
         log: Arc<JobLog>,
     ) -> RunReport {
-        run::run(&self.engine, &self.meter, module, job, limits, stop, log).await
+        run::run(&self.ground, module, job, limits, stop, log).await
     }
 
     /// Guest memory that running jobs use, in bytes.
     pub fn memory_in_use(&self) -> u64 {
-        self.meter.in_use()
+        self.ground.meter.in_use()
     }
 
     /// What they may use together, in bytes.
     pub fn memory_cap(&self) -> u64 {
-        self.meter.cap()
+        self.ground.meter.cap()
     }
 
     /// False when the cap is near: claims should pause.
     pub fn has_room(&self) -> bool {
-        let cap = self.meter.cap();
-        self.meter.in_use().saturating_add(ROOM_BYTES.min(cap / 4)) <= cap
+        let cap = self.ground.meter.cap();
+        self.ground.meter.in_use().saturating_add(ROOM_BYTES.min(cap / 4)) <= cap
     }
 
     /// False when the machine's address space is too small for a pool, and jobs are slower for it.

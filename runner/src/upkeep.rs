@@ -1,1 +1,222 @@
-//! (being written)
+//! What keeps a runner's world in order, beside its jobs: it shows that it is alive, takes over the
+//! jobs of sessions that are lost, gives back leases that nobody has in hand, answers recalls, and prunes.
+//!
+//! Everything here is bounded a step, and a failure costs a step: the next one tries again.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use tokio::task::JoinSet;
+
+use crate::clock::monotonic;
+use crate::outcome::Outcome;
+use crate::queue::{
+    BATCH_MAX, LeaseSeen, Pulse, Recall, RecallAction, Retention, SessionId, Settlement, Store, StoreError,
+};
+use crate::sandbox::Stop;
+use crate::worker::Worker;
+
+mod observer;
+pub mod session_file;
+
+use observer::Observer;
+
+/// A prune step at least so often.
+const PRUNE_EVERY: Duration = Duration::from_secs(5);
+
+/// Starts the upkeep loops of a worker on the current runtime.
+pub(crate) fn start(worker: &Arc<Worker>, loops: &mut JoinSet<()>) {
+    loops.spawn(beat_loop(Arc::clone(worker)));
+    loops.spawn(prune_loop(Arc::clone(worker)));
+}
+
+/// How often a session shows itself and looks at the others: a sixth of the lease and a hair, so
+/// that the sixth look is a whole lease after the first; a second at most. A crash is noticed within a lease
+/// and a sixth.
+fn beat_every(lease: Duration) -> Duration {
+    (lease / 6 + Duration::from_millis(1)).min(Duration::from_secs(1))
+}
+
+struct Upkeep {
+    worker: Arc<Worker>,
+    observer: Observer,
+    started_ms: AtomicU64,
+}
+
+/// Heartbeat, recalls, lost sessions, leases in nobody's hand.
+async fn beat_loop(worker: Arc<Worker>) {
+    let every = beat_every(worker.config.lease);
+    let mut upkeep = Upkeep {
+        observer: Observer::new(worker.config.lease, every),
+        worker: Arc::clone(&worker),
+        started_ms: AtomicU64::new(0),
+    };
+    while !worker.is_over() {
+        let started = monotonic();
+        match upkeep.beat().await {
+            Ok(()) => worker.outage.succeeded(),
+            Err(error) => {
+                worker.outage.failed("heartbeat", &error);
+                upkeep.observer.missed();
+            }
+        }
+        let next = started + every;
+        tokio::select! {
+            () = tokio::time::sleep_until(next.into()) => {}
+            () = worker.recall_wanted.notified() => {}
+        }
+    }
+}
+
+impl Upkeep {
+    async fn beat(&mut self) -> Result<(), StoreError> {
+        let worker = Arc::clone(&self.worker);
+        let info = worker.info(self.started_ms.load(Relaxed));
+        let pulse = worker.store.heartbeat(&worker.session, &info).await?;
+        if self.started_ms.load(Relaxed) == 0 {
+            self.started_ms.store(pulse.now_us / 1_000, Relaxed);
+        }
+        answer_recalls(&worker, &pulse.recalls);
+        self.look_at_leases(&pulse).await
+    }
+
+    /// One walk over all leases: who holds them, and which of ours are in nobody's hand.
+    async fn look_at_leases(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
+        let worker = Arc::clone(&self.worker);
+        let leases = all_leases(&*worker.store).await?;
+        let beats = pulse
+            .sessions
+            .iter()
+            .filter(|s| s.beat > 0 || s.info.is_some())
+            .map(|s| (s.session.clone(), s.beat));
+        let holders = leases.iter().map(|seen| seen.lease.session.clone());
+        let lost = self.observer.observe(monotonic(), &worker.session, beats, holders);
+        give_back_unknown(&worker, &leases).await?;
+        for session in lost {
+            take_over(&*worker.store, &session, &leases, worker.config.retention_dead, "lost").await?;
+        }
+        Ok(())
+    }
+}
+
+/// Every lease in the store, page by page. Bounded by the slots of the fleet.
+async fn all_leases(store: &dyn Store) -> Result<Vec<LeaseSeen>, StoreError> {
+    let mut leases = Vec::new();
+    let mut cursor = None;
+    loop {
+        let page = store.leases(cursor).await?;
+        leases.extend(page.items);
+        match page.cursor {
+            Some(next) => cursor = Some(next),
+            None => return Ok(leases),
+        }
+    }
+}
+
+/// Does what operators ask of jobs in this runner's hand.
+fn answer_recalls(worker: &Worker, recalls: &[Recall]) {
+    for &Recall { record, token, action } in recalls {
+        match action {
+            RecallAction::Cancel => {
+                if !worker.cancel_held(record, token) {
+                    worker.hand.stop(record, token, Stop::Cancel);
+                }
+            }
+            RecallAction::Release => {
+                worker.give_back_held(|job| job.lease.record == record && job.lease.token == token);
+            }
+        }
+    }
+}
+
+/// Releases leases of this session that it does not know of: the reply to their claim was lost.
+async fn give_back_unknown(worker: &Worker, leases: &[LeaseSeen]) -> Result<(), StoreError> {
+    let unknown: Vec<Settlement> = leases
+        .iter()
+        .filter(|seen| seen.lease.session == worker.session && worker.is_unknown(seen.lease.token))
+        .map(|seen| Settlement {
+            lease: seen.lease.clone(),
+            lane: seen.lane.clone(),
+            outcome: Outcome::Released { message: None },
+            run: None,
+            retention: worker.config.retention_finished,
+            id_memory: worker.config.id_memory,
+        })
+        .collect();
+    for batch in unknown.chunks(BATCH_MAX) {
+        tracing::info!(jobs = batch.len(), "giving back jobs whose claim was not answered");
+        worker.store.settle(batch).await?;
+    }
+    Ok(())
+}
+
+/// Reclaims every lease of a session that is lost, and removes the session once nothing is left.
+///
+/// # Errors
+/// What the store says; the next call goes on where this one ended.
+pub(crate) async fn take_over(
+    store: &dyn Store,
+    session: &SessionId,
+    leases: &[LeaseSeen],
+    dead: Retention,
+    why: &str,
+) -> Result<(), StoreError> {
+    let theirs: Vec<LeaseSeen> = leases.iter().filter(|l| l.lease.session == *session).cloned().collect();
+    for batch in theirs.chunks(BATCH_MAX) {
+        let done = store.reclaim(batch, dead).await?;
+        tracing::warn!(
+            %session, why, ready = done.ready, dead = done.dead, cancelled = done.cancelled, stale = done.stale,
+            "took over the jobs of a runner that is gone"
+        );
+    }
+    store.end_session(session).await
+}
+
+/// Takes over at once what earlier runners of this host left behind: their locks are free, so they
+/// are gone.
+///
+/// # Errors
+/// What the store says.
+pub(crate) async fn recover_own(
+    store: &dyn Store,
+    gone: &[SessionId],
+    dead: Retention,
+) -> Result<(), StoreError> {
+    if gone.is_empty() {
+        return Ok(());
+    }
+    let leases = all_leases(store).await?;
+    for session in gone {
+        take_over(store, session, &leases, dead, "restart").await?;
+    }
+    Ok(())
+}
+
+/// True when some lease in a lane that this runner serves is in anybody's hand.
+///
+/// # Errors
+/// What the store says.
+pub(crate) async fn anybody_works(worker: &Worker) -> Result<bool, StoreError> {
+    let leases = all_leases(&*worker.store).await?;
+    let mut lanes = HashSet::new();
+    lanes.extend(leases.into_iter().map(|seen| seen.lane));
+    Ok(lanes.iter().any(|lane| worker.serves(lane)))
+}
+
+/// Prunes step by step, at once while there is more.
+async fn prune_loop(worker: Arc<Worker>) {
+    while !worker.is_over() {
+        let pause = match worker.store.prune().await {
+            Ok(pruned) if pruned.more => Duration::from_millis(10),
+            Ok(_) => PRUNE_EVERY,
+            Err(error) => {
+                worker.outage.failed("prune", &error);
+                PRUNE_EVERY
+            }
+        };
+        tokio::time::sleep(pause).await;
+    }
+}

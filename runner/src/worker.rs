@@ -1,1 +1,337 @@
-//! (being written)
+//! The worker: claims due jobs, runs each in its sandbox, settles what became of it.
+//!
+//! Knows the [`Store`] trait and never a store. Its loops run on the IO runtime; guests run on
+//! threads of their own, so that spinning ones stop nothing. How one job goes: [`claims`] takes it,
+//! [`hand`] counts it, [`run_job`] runs it, [`settle`] writes its outcome.
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqCst};
+use std::time::Duration;
+
+use arc_swap::ArcSwap;
+use tokio::sync::{Notify, mpsc};
+
+use crate::clock::Monotonic;
+use crate::names::Name;
+use crate::queue::{IdMemory, Lane, Retention, RunnerInfo, SessionId, Settlement, Store, Wake};
+use crate::registry::Registry;
+use crate::sandbox::{JobLog, Limits, Sandbox, Stop, StopSignal};
+
+mod claims;
+mod hand;
+mod lanes;
+mod logs;
+mod outage;
+mod policy;
+mod run_job;
+mod settle;
+mod timer;
+
+pub(crate) use hand::Hand;
+use hand::{InHand, Moment, Running};
+pub(crate) use outage::{Outage, Pace};
+use settle::Ended;
+
+/// How a runner works. Validated by whoever makes it.
+#[derive(Debug, Clone)]
+pub struct WorkerConfig {
+    /// Who it is, in records: `host:pid` or a chosen name.
+    pub name: String,
+    /// This machine's name, for people.
+    pub host: String,
+    /// Slots: jobs that run at once.
+    pub concurrency: usize,
+    /// How long a session is out of touch before its jobs are taken over.
+    pub lease: Duration,
+    /// How long running jobs may go on once a stop was asked for.
+    pub grace: Duration,
+    /// Serve only these kinds; all that have a handler when empty.
+    pub kinds: HashSet<Name>,
+    /// Serve only these queues; all when empty.
+    pub queues: HashSet<Name>,
+    /// How long completed and cancelled jobs are kept.
+    pub retention_finished: Retention,
+    /// How long dead letters are kept.
+    pub retention_dead: Retention,
+    /// How long explicit ids are remembered.
+    pub id_memory: IdMemory,
+}
+
+/// One runner's working state, shared by its loops.
+pub struct Worker {
+    pub(crate) config: WorkerConfig,
+    pub(crate) session: SessionId,
+    pub(crate) store: Arc<dyn Store>,
+    pub(crate) registry: Registry,
+    sandbox: Arc<Sandbox>,
+    guests: tokio::runtime::Handle,
+    pub(crate) hand: Hand,
+    pub(crate) outage: Outage,
+    /// Ends the sleep of the claim loop.
+    wake: Notify,
+    /// An operator wants a job of this session back: a heartbeat fetches which.
+    pub(crate) recall_wanted: Notify,
+    stopping: Notify,
+    stop_asked: AtomicBool,
+    over: AtomicBool,
+    next_token: AtomicU64,
+    /// First token of the claim that is on its way; `u64::MAX` when none is.
+    in_flight: AtomicU64,
+    lanes_wanted: AtomicBool,
+    served_lanes: ArcSwap<HashSet<Lane>>,
+    /// The last pass found nothing scheduled and nothing ready in the lanes that are served.
+    pub(crate) saw_nothing_due: AtomicBool,
+    ended: parking_lot::Mutex<Option<mpsc::UnboundedSender<Ended>>>,
+    timer: parking_lot::Mutex<Option<timer::Timer>>,
+}
+
+/// The loops of a worker, to be joined.
+pub struct Loops {
+    /// The loops that only end by a stop.
+    pub(crate) serving: tokio::task::JoinSet<()>,
+    /// Ends when all outcomes are written after [`Worker::close`].
+    pub(crate) settling: tokio::task::JoinHandle<()>,
+}
+
+impl Worker {
+    /// Starts the loops on the current runtime; guests run on `guests`.
+    ///
+    /// # Errors
+    /// When the timer's thread cannot be made.
+    pub fn start(
+        config: WorkerConfig,
+        session: SessionId,
+        store: Arc<dyn Store>,
+        registry: Registry,
+        sandbox: Arc<Sandbox>,
+        guests: tokio::runtime::Handle,
+    ) -> std::io::Result<(Arc<Self>, Loops)> {
+        let (ended, to_settle) = mpsc::unbounded_channel();
+        let worker = Arc::new(Self {
+            hand: Hand::new(config.concurrency),
+            config,
+            session,
+            store,
+            registry,
+            sandbox,
+            guests,
+            outage: Outage::default(),
+            wake: Notify::new(),
+            recall_wanted: Notify::new(),
+            stopping: Notify::new(),
+            stop_asked: AtomicBool::new(false),
+            over: AtomicBool::new(false),
+            next_token: AtomicU64::new(1),
+            in_flight: AtomicU64::new(u64::MAX),
+            lanes_wanted: AtomicBool::new(true),
+            served_lanes: ArcSwap::default(),
+            saw_nothing_due: AtomicBool::new(false),
+            ended: parking_lot::Mutex::new(Some(ended)),
+            timer: parking_lot::Mutex::new(None),
+        });
+        let of_timer = Arc::downgrade(&worker);
+        *worker.timer.lock() = Some(timer::Timer::start(move |token| {
+            if let Some(worker) = of_timer.upgrade() {
+                worker.moment(token);
+            }
+        })?);
+        let mut serving = tokio::task::JoinSet::new();
+        serving.spawn(claims::claim_loop(Arc::clone(&worker)));
+        serving.spawn(wake_loop(Arc::clone(&worker)));
+        serving.spawn(registry_loop(Arc::clone(&worker)));
+        serving.spawn(logs::flush_loop(Arc::clone(&worker)));
+        let settling = tokio::spawn(settle::settle_loop(Arc::clone(&worker), to_settle));
+        Ok((worker, Loops { serving, settling }))
+    }
+
+    /// Whether this runner claims from a lane: it has a handler for the kind, and no filter forbids it.
+    pub(crate) fn serves(&self, lane: &Lane) -> bool {
+        let WorkerConfig { kinds, queues, .. } = &self.config;
+        (kinds.is_empty() || kinds.contains(&lane.kind))
+            && (queues.is_empty() || queues.contains(&lane.queue))
+            && self.registry.snapshot().handlers.contains_key(&lane.kind)
+    }
+
+    /// The kinds that this runner serves now, in order.
+    pub(crate) fn kinds(&self) -> Vec<Name> {
+        let filter = &self.config.kinds;
+        let snapshot = self.registry.snapshot();
+        snapshot.handlers.keys().filter(|k| filter.is_empty() || filter.contains(*k)).cloned().collect()
+    }
+
+    /// How the runner presents itself.
+    pub(crate) fn info(&self, started_ms: u64) -> RunnerInfo {
+        let counts = self.hand.counts();
+        RunnerInfo {
+            name: self.config.name.clone(),
+            host: self.config.host.clone(),
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            started_ms,
+            concurrency: self.config.concurrency as u32,
+            running: counts.running as u32,
+            held: counts.held as u32,
+            kinds: self.kinds(),
+            stopping: self.is_stopping(),
+        }
+    }
+
+    /// Stops claiming and gives held jobs back; running ones go on.
+    pub fn stop_claiming(&self) {
+        self.stop_asked.store(true, SeqCst);
+        self.stopping.notify_waiters();
+        self.stopping.notify_one();
+        self.give_back_held(|_| true);
+    }
+
+    /// Asks every running guest to end now, its attempt unspent.
+    pub fn release_running(&self) {
+        self.hand.stop_all(Stop::Release);
+    }
+
+    /// No more outcomes will come: the settle loop ends when all are written.
+    pub fn close(&self) {
+        self.over.store(true, SeqCst);
+        self.ended.lock().take();
+        self.timer.lock().take();
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.stop_asked.load(SeqCst)
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.over.load(SeqCst)
+    }
+
+    /// Ends the claim loop's sleep.
+    pub(crate) fn wake(&self) {
+        self.wake.notify_one();
+    }
+
+    /// Gives back the held jobs that match: they were never started.
+    pub(crate) fn give_back_held(&self, wanted: impl Fn(&crate::queue::ClaimedJob) -> bool) {
+        for job in self.hand.take_held(wanted) {
+            self.settle(run_job::give_back(self, &job.claimed, None), None);
+        }
+    }
+
+    /// Settles a held job as cancelled. False when it is not held here.
+    pub(crate) fn cancel_held(&self, record: u64, token: u64) -> bool {
+        let mut held = self.hand.take_held(|job| job.lease.record == record && job.lease.token == token);
+        let Some(job) = held.pop() else { return false };
+        let outcome = crate::outcome::Outcome::Cancelled;
+        self.settle(run_job::settlement(self, &job.claimed, outcome, None), None);
+        true
+    }
+
+    /// Whether a lease of this session is neither in the hand nor on its way to it.
+    pub(crate) fn is_unknown(&self, token: u64) -> bool {
+        // In this order: a claim's jobs enter the hand before it ceases to be in flight.
+        token < self.in_flight.load(SeqCst) && token < self.next_token.load(SeqCst) && !self.hand.has(token)
+    }
+
+    fn take_tokens(&self, count: u64) -> u64 {
+        let first = self.next_token.load(SeqCst);
+        self.in_flight.store(first, SeqCst);
+        self.next_token.store(first + count, SeqCst);
+        first
+    }
+
+    /// Whether a claim is on its way.
+    pub(crate) fn is_claiming(&self) -> bool {
+        self.in_flight.load(SeqCst) != u64::MAX
+    }
+
+    fn claim_ended(&self) {
+        self.in_flight.store(u64::MAX, SeqCst);
+    }
+
+    fn running_of(&self, job: &InHand) -> Arc<Running> {
+        Arc::new(Running {
+            lease: job.claimed.lease.clone(),
+            attempt: job.claimed.attempt,
+            stop: StopSignal::new(),
+            log: Arc::new(JobLog::new(Limits::default().log_bytes)),
+        })
+    }
+
+    fn spawn(self: &Arc<Self>, job: InHand, running: Arc<Running>) {
+        self.guests.spawn(run_job::run_guarded(Arc::clone(self), job, running));
+    }
+
+    fn timer_at(&self, at: Monotonic, token: u64) {
+        if let Some(timer) = &*self.timer.lock() {
+            timer.at(at, token);
+        }
+    }
+
+    /// On the timer's thread: a held job is due.
+    fn moment(self: &Arc<Self>, token: u64) {
+        let mut running = None;
+        let moment = self.hand.moment(token, |job| {
+            let made = self.running_of(job);
+            running = Some(Arc::clone(&made));
+            made
+        });
+        match (moment, running) {
+            (Moment::Start(job), Some(running)) => self.spawn(*job, running),
+            (Moment::Start(job) | Moment::NoSlot(job), _) => {
+                self.settle(run_job::give_back(self, &job.claimed, None), None);
+            }
+            (Moment::Gone, _) => {}
+        }
+    }
+
+    /// Hands an outcome to the settle loop.
+    fn settle(&self, settlement: Settlement, running: Option<Arc<Running>>) {
+        let sent = match &*self.ended.lock() {
+            Some(ended) => ended.send(Ended { settlement, running }).is_ok(),
+            None => false,
+        };
+        if !sent {
+            // The process ends; the lease is taken over like that of a lost runner.
+            tracing::warn!("an outcome came after the end and is left to recovery");
+        }
+    }
+}
+
+/// Turns the store's signals into earlier looks.
+async fn wake_loop(worker: Arc<Worker>) {
+    let mut wakes = worker.store.wakes();
+    while let Some(wake) = wakes.recv().await {
+        match wake {
+            Wake::Due { lane, .. } => {
+                if !worker.served_lanes.load().contains(&lane) && worker.serves(&lane) {
+                    worker.lanes_wanted.store(true, Relaxed);
+                }
+                if worker.serves(&lane) {
+                    worker.wake();
+                }
+            }
+            Wake::Recall(session) if session == worker.session => worker.recall_wanted.notify_one(),
+            Wake::Recall(_) => {}
+            Wake::Missed => {
+                worker.lanes_wanted.store(true, Relaxed);
+                worker.recall_wanted.notify_one();
+                worker.wake();
+            }
+        }
+    }
+}
+
+/// Follows the handlers: new ones may have jobs waiting, and held jobs of gone ones go back.
+async fn registry_loop(worker: Arc<Worker>) {
+    let mut generations = worker.registry.subscribe();
+    while generations.changed().await.is_ok() {
+        let snapshot = worker.registry.snapshot();
+        worker.give_back_held(|job| !snapshot.handlers.contains_key(&job.job.kind));
+        worker.wake();
+    }
+}
+
+/// A uniform number in 0.0..1.0, from the system's source; 0.5 should that fail.
+pub(crate) fn random_unit() -> f64 {
+    getrandom::u64().map_or(0.5, |n| (n >> 11) as f64 / (1u64 << 53) as f64)
+}

@@ -12,6 +12,7 @@ use super::bindings::hourhand::job::{host, types};
 use super::limiter::JobMemory;
 use super::log::{JobLog, Printed};
 use super::stop::StopSignal;
+use super::turns::Sliced;
 
 /// Random bytes that a guest may ask for at once.
 const RANDOM_BYTES_MAX: u64 = 64 << 10;
@@ -26,6 +27,7 @@ pub(super) struct GuestState {
     resources: ResourceTable,
     pub(super) memory: JobMemory,
     pub(super) deadline: Monotonic,
+    pub(super) sliced: Sliced,
     pub(super) stop: StopSignal,
     pub(super) log: Arc<JobLog>,
     pub(super) panic: Option<PanicReport>,
@@ -50,7 +52,7 @@ impl GuestState {
             .stderr(Printed(Arc::clone(&log)))
             .max_random_size(RANDOM_BYTES_MAX)
             .build();
-        Self { wasi, resources, memory, deadline, stop, log, panic: None }
+        Self { wasi, resources, memory, deadline, sliced: Sliced::default(), stop, log, panic: None }
     }
 }
 
@@ -81,6 +83,6 @@ impl host::Host for GuestState {
 
     /// Ends the guest by a trap that carries its code, as WASI's own exit does.
     fn exit(&mut self, code: u32) -> wasmtime::Result<()> {
-        Err(I32Exit(i32::try_from(code).unwrap_or(i32::MAX)).into())
+        Err(I32Exit(code.cast_signed()).into())
     }
 }

@@ -20,6 +20,7 @@ use super::limiter::{JobMemory, MemoryMeter};
 use super::load::Module;
 use super::log::JobLog;
 use super::stop::StopSignal;
+use super::turns::{Slice, Turns};
 use super::{GuestJob, Limits, RunReport};
 
 /// How long after the deadline the epoch may take to stop a computing guest before its future is dropped.
@@ -32,10 +33,16 @@ const HANDLES_MAX: usize = 10_000;
 /// The result of the guest's function, or why there is none.
 type Called = wasmtime::Result<Result<Vec<u8>, Failure>>;
 
+/// What all runs of a process share.
+pub(super) struct Ground {
+    pub(super) engine: Engine,
+    pub(super) meter: Arc<MemoryMeter>,
+    pub(super) turns: Turns,
+}
+
 /// Runs `job` and says what it ended in. Never panics.
 pub(super) async fn run(
-    engine: &Engine,
-    meter: &Arc<MemoryMeter>,
+    ground: &Ground,
     module: &Module,
     job: GuestJob,
     limits: &Limits,
@@ -47,11 +54,14 @@ pub(super) async fn run(
     }
     let timeout = Duration::from_millis(limits.timeout_ms.max(1));
     let deadline = clock::monotonic() + timeout;
-    let memory = JobMemory::new(Arc::clone(meter), limits.memory_bytes);
-    let mut store = new_store(engine, GuestState::new(memory, deadline, stop.clone(), log), limits);
+    let memory = JobMemory::new(Arc::clone(&ground.meter), limits.memory_bytes);
+    let state = GuestState::new(memory, deadline, stop.clone(), log);
+    let sliced = state.sliced.clone();
+    let mut store = new_store(&ground.engine, state, limits);
 
     let outer = tokio::time::Instant::from_std(deadline + GRACE);
-    let called = AssertUnwindSafe(call(&mut store, module, &job, timeout)).catch_unwind();
+    let in_turns = ground.turns.take(sliced, call(&mut store, module, &job, timeout));
+    let called = AssertUnwindSafe(in_turns).catch_unwind();
     let ended = tokio::select! {
         biased;
         called = tokio::time::timeout_at(outer, called) => match called {
@@ -87,7 +97,8 @@ fn at_tick(store: StoreContextMut<'_, GuestState>) -> wasmtime::Result<UpdateDea
     if state.stop.get().is_some() || clock::monotonic() >= state.deadline {
         return Ok(UpdateDeadline::Interrupt);
     }
-    Ok(UpdateDeadline::YieldCustom(1, Box::pin(tokio::task::yield_now())))
+    state.sliced.mark();
+    Ok(UpdateDeadline::YieldCustom(1, Box::pin(Slice::over())))
 }
 
 async fn call(store: &mut Store<GuestState>, module: &Module, job: &GuestJob, timeout: Duration) -> Called {

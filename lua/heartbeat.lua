@@ -1,0 +1,47 @@
+#!lua flags=allow-oom
+-- heartbeat: shows that a session is alive, and looks around.
+--
+-- KEYS  the globals
+-- ARGV  session, what its runner says of itself (`name \31 JSON`)
+-- Returns { now_us, { session, `beat beat_ms \31 info` or '', ... }, { record id, `token action`, ... } }: every
+--       session that is registered or holds a lease, and this session's recalls.
+--
+-- A beat only has to differ from the one before; a first one is the time, so that an entry deleted by
+-- hand does not come back with a beat that somebody has seen.
+--- @include globals
+--- @include clock
+--- @include stage
+
+local RECALLS_STEP = 5000
+local session, info = ARGV[1], ARGV[2]
+
+local old = redis.call('HGET', SESSIONS, session)
+local beat = old and tonumber(string.match(old, '^(%d+) '))
+beat = beat and beat + 1 or NOW_MS
+hset(SESSIONS, session, digits(beat) .. ' ' .. digits(NOW_MS) .. '\31' .. info)
+flush()
+
+local sessions = redis.call('HGETALL', SESSIONS)
+local known = {}
+for i = 1, #sessions, 2 do
+  known[sessions[i]] = true
+end
+for _, holder in ipairs(redis.call('HKEYS', HOLDERS)) do
+  if not known[holder] then
+    sessions[#sessions + 1] = holder
+    sessions[#sessions + 1] = ''
+  end
+end
+
+local recalls = {}
+if redis.call('HLEN', RECALLS) > 0 then
+  local all = redis.call('HSCAN', RECALLS, '0', 'COUNT', RECALLS_STEP)[2]
+  for i = 1, #all, 2 do
+    local owner, rest = string.match(all[i + 1], '^(%S+) (.*)$')
+    if owner == session then
+      recalls[#recalls + 1] = all[i]
+      recalls[#recalls + 1] = rest
+    end
+  end
+end
+return { NOW_US, sessions, recalls }

@@ -1,0 +1,164 @@
+-- The end of a job: its place among the finished, retention (rule 14), and what goes with a record.
+--
+-- A finished index `done` has score = end of the job in ms, so it lists newest first whatever the ages. Its
+-- member is `rid:bytes:expire_ms`, and for a job with an explicit id `:due_ms:forget_ms:id` behind it,
+-- so that pruning reads no record.
+local AGES = ':age'
+local ID_COST = 200
+
+local function done_member(past, rid, id)
+  local member = rid .. ':' .. past.bytes .. ':' .. past.expire
+  if id ~= '' then
+    member = member .. ':' .. past.due .. ':' .. past.forget .. ':' .. id
+  end
+  return member
+end
+
+local function done_parse(member)
+  local rid, bytes, expire, at = string.match(member, '^(%d+):(%d+):(%d+)()')
+  if not rid then
+    return nil
+  end
+  local due, forget, id = string.match(member, '^:(%d+):(%d+):(.*)$', at)
+  return { rid = rid, bytes = tonumber(bytes), expire = tonumber(expire), due = due, forget = forget, id = id or '' }
+end
+
+-- Stages the removal of a job's logs. The list of its attempts is under the record id itself.
+local logs_kept = nil
+local function drop_logs(rid)
+  if logs_kept == nil then
+    logs_kept = redis.call('HLEN', LOGS) > 0
+  end
+  local attempts = logs_kept and redis.call('HGET', LOGS, rid)
+  if attempts then
+    for attempt in string.gmatch(attempts, '%d+') do
+      hdel(LOGS, rid .. ':' .. attempt)
+    end
+    hdel(LOGS, rid)
+  end
+end
+
+-- Stages what becomes of an explicit id when the record goes: remembered until `forget`, or free.
+local function drop_id(queue, id, rid, state, due, forget)
+  if id == '' then
+    return 0
+  end
+  local field = queue .. '/' .. id
+  if redis.call('HGET', IDS, field) ~= rid then
+    return 0
+  end
+  if state and tonumber(forget) > NOW_MS then
+    hset(IDS, field, '~' .. state .. ' ' .. due .. ' ' .. forget)
+    zadd(MEMORY, forget, field)
+    hincr(META, 'id_bytes', 2 * #field + ID_COST)
+    return 1
+  end
+  hdel(IDS, field)
+  return 0
+end
+
+-- Stages the removal of one entry of a finished index with all that belongs to it.
+local function drop_done(key, queue, state, member, entry)
+  zrem(key, member)
+  hdel(JOBS, entry.rid)
+  hdel(PAST, entry.rid)
+  hincr(SIZES, queue .. ':' .. state, -entry.bytes)
+  drop_logs(entry.rid)
+  return drop_id(queue, entry.id, entry.rid, state, entry.due or '0', entry.forget or '0')
+end
+
+-- Stages a job's end. `job` has rid, queue, id, record_bytes; `past` its attempt, max and so on;
+-- `policy` age, count, bytes, memory_age, memory_bytes. Returns false when it is not kept at all.
+local finished = {}
+local function finish(lane, job, past, state, policy)
+  past.state = state
+  past.expire = policy.age and digits(NOW_MS + policy.age) or '9000000000000000'
+  past.forget = digits(NOW_MS + policy.memory_age)
+  past.bytes = job.record_bytes + #past.tail + #past.result + 128
+  local key = lane[DONE[state]]
+  local batch = finished[key]
+  if not batch then
+    batch = { key = key, queue = job.queue, state = state, policy = policy, added = 0, ids = 0, age = policy.age or -1 }
+    finished[key] = batch
+  end
+  batch.policy = policy
+  if (policy.age or -1) ~= batch.age then
+    batch.age = 'm'
+  end
+  if policy.age == 0 then
+    hdel(JOBS, job.rid)
+    hdel(PAST, job.rid)
+    drop_logs(job.rid)
+    batch.ids = batch.ids + drop_id(job.queue, job.id, job.rid, state, past.due, past.forget)
+    return false
+  end
+  batch.added = batch.added + 1
+  zadd(key, digits(NOW_MS), done_member(past, job.rid, job.id))
+  hincr(SIZES, job.queue .. ':' .. state, past.bytes)
+  hset(PAST, job.rid, past_text(past))
+  return true
+end
+
+-- Stages the removal of remembered ids, the oldest first, that are over the limit in bytes.
+local function trim_memory(bytes_max, added)
+  local bytes = tonumber(redis.call('HGET', META, 'id_bytes') or '0')
+  if bytes <= bytes_max then
+    return
+  end
+  for _, field in ipairs(redis.call('ZRANGE', MEMORY, 0, 2 * added + 9)) do
+    if bytes <= bytes_max then
+      break
+    end
+    bytes = bytes - (2 * #field + ID_COST)
+    zrem(MEMORY, field)
+    hincr(META, 'id_bytes', -(2 * #field + ID_COST))
+    local value = redis.call('HGET', IDS, field)
+    if value and string.sub(value, 1, 1) == '~' then
+      hdel(IDS, field)
+    end
+  end
+end
+
+-- Call after `flush`: keeps the finished indexes that were added to within their limits. Removes at most twice
+-- what was added and a few more, so its cost is that of the settle (the rest is for prune).
+local function retain()
+  for _, batch in pairs(finished) do
+    local policy, key = batch.policy, batch.key
+    local age_field = batch.queue .. ':' .. batch.state .. AGES
+    local age = redis.call('HGET', SIZES, age_field)
+    if age ~= 'm' and age ~= tostring(batch.age) then
+      hset(SIZES, age_field, age and 'm' or tostring(batch.age))
+    end
+    local over = policy.count and redis.call('ZCARD', key) - policy.count or 0
+    local bytes = tonumber(redis.call('HGET', SIZES, batch.queue .. ':' .. batch.state) or '0')
+    if over > 0 or (policy.bytes and bytes > policy.bytes) then
+      for _, member in ipairs(redis.call('ZRANGE', key, 0, math.min(2 * batch.added + 9, CHUNK - 1))) do
+        local entry = done_parse(member)
+        if over <= 0 and not (policy.bytes and bytes > policy.bytes) then
+          break
+        end
+        if entry then
+          bytes = bytes - entry.bytes
+          batch.ids = batch.ids + drop_done(key, batch.queue, batch.state, member, entry)
+        else
+          zrem(key, member)
+        end
+        over = over - 1
+      end
+    end
+    if batch.ids > 0 then
+      flush()
+      trim_memory(policy.memory_bytes, batch.ids)
+    end
+  end
+  flush()
+  finished = {}
+end
+
+-- A policy from five arguments; an empty one is no limit.
+local function policy_read(at)
+  return {
+    age = tonumber(ARGV[at]), count = tonumber(ARGV[at + 1]), bytes = tonumber(ARGV[at + 2]),
+    memory_age = tonumber(ARGV[at + 3]), memory_bytes = tonumber(ARGV[at + 4]),
+  }
+end

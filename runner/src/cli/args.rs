@@ -1,0 +1,347 @@
+//! What can be typed: commands, arguments and flags, with their help.
+//!
+//! Flags that are settings stay text here: [`config`](crate::config) reads them together with variables and
+//! file, so that all are checked by one rule and reported together.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use super::args_jobs::{DeadCommand, EnqueueArgs, JobCommand};
+use crate::names::Name;
+
+/// Delayed and scheduled jobs, on time, each in a fresh WebAssembly sandbox.
+#[derive(Debug, Parser)]
+#[command(name = "hourhand", version, max_term_width = 100, arg_required_else_help = true)]
+#[command(
+    after_help = "Settings come from the flag, else HOURHAND_<NAME>, else hourhand.toml, else (for the store) \
+                        REDIS_URL.\nExit codes: 0 done, 1 failed, 2 wrong use, 3 not found, 4 conflict or \
+                        ambiguous, 5 store out of reach."
+)]
+pub(super) struct Cli {
+    /// What every command takes.
+    #[command(flatten)]
+    pub(super) common: Common,
+    /// What to do.
+    #[command(subcommand)]
+    pub(super) command: Command,
+}
+
+/// Flags of every command.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Flags of every command")]
+pub(super) struct Common {
+    /// Where the jobs are: redis://host:port/db or rediss://...
+    #[arg(long, global = true, value_name = "URL")]
+    store: Option<String>,
+    /// The deployment's own world in the store [default: hourhand]
+    #[arg(long, global = true, value_name = "NAME")]
+    namespace: Option<String>,
+    /// Answer with JSON
+    #[arg(long, global = true)]
+    pub(super) json: bool,
+    /// Settings file [default: hourhand.toml in the working directory, if it is there]
+    #[arg(long, global = true, value_name = "FILE")]
+    pub(super) config: Option<String>,
+    /// Log level (off, error, warn, info, debug, trace) or directives [default: info for run, else warn]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    log: Option<String>,
+    /// How log lines look: text or json [default: text]
+    #[arg(long, global = true, value_name = "FORMAT")]
+    log_format: Option<String>,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub(super) enum Command {
+    /// Run a runner: claim due jobs and run their handlers
+    Run(Box<RunArgs>),
+    /// Enqueue a job, or many from NDJSON
+    Enqueue(Box<EnqueueArgs>),
+    /// Look at jobs and change them
+    #[command(subcommand)]
+    Job(JobCommand),
+    /// Look at queues, pause, resume and purge them
+    #[command(subcommand)]
+    Queue(QueueCommand),
+    /// Look at dead letters, retry and delete them
+    #[command(subcommand)]
+    Dead(DeadCommand),
+    /// Look at handlers
+    #[command(subcommand)]
+    Handler(HandlerCommand),
+    /// Look at runners
+    #[command(subcommand)]
+    Runner(RunnerCommand),
+    /// Show counts of every queue, and the runners
+    Stats,
+    /// Print a completion script for a shell
+    Completions {
+        /// Which shell
+        shell: clap_complete::Shell,
+    },
+}
+
+/// Flags of `run`.
+#[derive(Debug, Args)]
+pub(super) struct RunArgs {
+    /// The handlers folder [default: handlers]
+    #[arg(long, value_name = "DIR")]
+    handlers: Option<String>,
+    /// Jobs that run at once, 1 to 4096 [default: 128]
+    #[arg(long, value_name = "N")]
+    concurrency: Option<String>,
+    /// How long a runner may be out of touch; what a crash costs in delay, at least 1s [default: 5s]
+    #[arg(long, value_name = "DURATION")]
+    lease: Option<String>,
+    /// How long running jobs may take to finish after SIGTERM [default: 25s]
+    #[arg(long, value_name = "DURATION")]
+    grace: Option<String>,
+    /// Only jobs of these kinds [default: all that have a handler]
+    #[arg(long, value_name = "A,B")]
+    kinds: Option<String>,
+    /// Only jobs of these queues [default: all]
+    #[arg(long, value_name = "A,B")]
+    queues: Option<String>,
+    /// End once no job that runners can serve is scheduled, ready or running
+    #[arg(long)]
+    pub(super) until_idle: bool,
+    /// What this runner is called in records and lists [default: host:pid]
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
+    /// What all guests may use together [default: half of the machine or cgroup]
+    #[arg(long, value_name = "SIZE")]
+    memory_total: Option<String>,
+    /// Where compiled handlers are kept, or off [default: hourhand in the user's cache folder]
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<String>,
+    /// Where this host's sessions hold their locks [default: hourhand in the user's state folder]
+    #[arg(long, value_name = "DIR")]
+    state_dir: Option<String>,
+    /// How long completed and cancelled jobs are kept, or none for no limit [default: 1h]
+    #[arg(long, value_name = "DURATION", help_heading = "Retention")]
+    completed_age: Option<String>,
+    /// How many of them a queue, or none [default: 10000]
+    #[arg(long, value_name = "N", help_heading = "Retention")]
+    completed_count: Option<String>,
+    /// How many bytes of them a queue, or none [default: 64MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Retention")]
+    completed_bytes: Option<String>,
+    /// How long dead letters are kept, or none [default: 30d]
+    #[arg(long, value_name = "DURATION", help_heading = "Retention")]
+    dead_age: Option<String>,
+    /// How many of them a queue, or none [default: none]
+    #[arg(long, value_name = "N", help_heading = "Retention")]
+    dead_count: Option<String>,
+    /// How many bytes of them a queue, or none [default: none]
+    #[arg(long, value_name = "SIZE", help_heading = "Retention")]
+    dead_bytes: Option<String>,
+    /// How long the id of a finished job is remembered, 0 for no longer than its record [default: 24h]
+    #[arg(long, value_name = "DURATION", help_heading = "Retention")]
+    id_memory_age: Option<String>,
+    /// How many bytes of such ids [default: 64MiB]
+    #[arg(long, value_name = "SIZE", help_heading = "Retention")]
+    id_memory_bytes: Option<String>,
+}
+
+/// What can be done with queues.
+#[derive(Debug, Subcommand)]
+pub(super) enum QueueCommand {
+    /// List all queues
+    List,
+    /// Show one queue
+    Show {
+        /// Which queue
+        queue: Name,
+    },
+    /// Let runners leave a queue alone, also one that has no job yet
+    Pause {
+        /// Which queue
+        queue: Name,
+    },
+    /// Let runners take from a queue again
+    Resume {
+        /// Which queue
+        queue: Name,
+    },
+    /// Delete the scheduled and ready jobs of a queue
+    Purge {
+        /// Which queue
+        queue: Name,
+        /// Do not ask
+        #[arg(long)]
+        yes: bool,
+    },
+}
+
+/// What can be done with handlers.
+#[derive(Debug, Subcommand)]
+pub(super) enum HandlerCommand {
+    /// Load a handlers folder and list what is in it
+    List {
+        /// The handlers folder [default: handlers]
+        #[arg(long, value_name = "DIR")]
+        handlers: Option<String>,
+    },
+    /// Check a module: what it is, what it serves, and whether it would load
+    Check {
+        /// The module
+        file: PathBuf,
+    },
+}
+
+/// What can be done with runners.
+#[derive(Debug, Subcommand)]
+pub(super) enum RunnerCommand {
+    /// List the runners that the store has heard of
+    List,
+}
+
+/// What dead letters are counted by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(super) enum By {
+    /// The day (UTC) on which they gave up
+    Day,
+    /// Their kind
+    Kind,
+    /// Why they gave up: reason and first line, with numbers shown as #
+    Error,
+}
+
+impl Cli {
+    /// The settings among the flags, by key.
+    pub(super) fn settings(&self) -> BTreeMap<&'static str, String> {
+        let common = &self.common;
+        let mut all = vec![
+            ("store", &common.store),
+            ("namespace", &common.namespace),
+            ("log", &common.log),
+            ("log_format", &common.log_format),
+        ];
+        match &self.command {
+            Command::Run(run) => all.extend(run.settings()),
+            Command::Handler(HandlerCommand::List { handlers }) => all.push(("handlers", handlers)),
+            _ => {}
+        }
+        all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()
+    }
+
+    /// The level of log lines when nobody says.
+    pub(super) fn log_level(&self) -> &'static str {
+        if matches!(self.command, Command::Run(_)) { "info" } else { "warn" }
+    }
+}
+
+impl RunArgs {
+    fn settings(&self) -> [(&'static str, &Option<String>); 18] {
+        [
+            ("handlers", &self.handlers),
+            ("concurrency", &self.concurrency),
+            ("lease", &self.lease),
+            ("grace", &self.grace),
+            ("kinds", &self.kinds),
+            ("queues", &self.queues),
+            ("name", &self.name),
+            ("memory_total", &self.memory_total),
+            ("cache_dir", &self.cache_dir),
+            ("state_dir", &self.state_dir),
+            ("completed_age", &self.completed_age),
+            ("completed_count", &self.completed_count),
+            ("completed_bytes", &self.completed_bytes),
+            ("dead_age", &self.dead_age),
+            ("dead_count", &self.dead_count),
+            ("dead_bytes", &self.dead_bytes),
+            ("id_memory_age", &self.id_memory_age),
+            ("id_memory_bytes", &self.id_memory_bytes),
+        ]
+    }
+}
+
+/// The arguments without `--store URL`, and that URL: for [`super::secret`].
+pub(super) fn without_store(args: &[OsString]) -> (Vec<OsString>, Option<OsString>) {
+    let mut kept = Vec::with_capacity(args.len());
+    let mut store = None;
+    let mut rest = args.iter();
+    while let Some(arg) = rest.next() {
+        if arg == "--" {
+            kept.push(arg.clone());
+            kept.extend(rest.cloned());
+            break;
+        }
+        if arg == "--store" {
+            store = rest.next().cloned();
+        } else if let Some(url) = arg.to_str().and_then(|a| a.strip_prefix("--store=")) {
+            store = Some(url.into());
+        } else {
+            kept.push(arg.clone());
+        }
+    }
+    (kept, store)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+    use crate::config::layers;
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn every_setting_has_its_flag_and_reaches_the_settings() {
+        let mut args = vec!["hourhand".to_owned(), "run".to_owned()];
+        for key in layers::KEYS {
+            args.push(layers::flag_of(key));
+            args.push(format!("value of {key}"));
+        }
+        let cli = Cli::try_parse_from(&args).expect("every key has its flag");
+        let settings = cli.settings();
+        for key in layers::KEYS {
+            assert_eq!(settings.get(key), Some(&format!("value of {key}")), "{key}");
+        }
+    }
+
+    #[test]
+    fn every_leaf_command_takes_store_namespace_and_json() {
+        fn leaves(command: &clap::Command, path: Vec<String>, found: &mut Vec<Vec<String>>) {
+            let subcommands: Vec<_> = command.get_subcommands().filter(|c| c.get_name() != "help").collect();
+            if subcommands.is_empty() {
+                found.push(path.clone());
+            }
+            for sub in subcommands {
+                let mut path = path.clone();
+                path.push(sub.get_name().to_owned());
+                leaves(sub, path, found);
+            }
+        }
+        let mut found = Vec::new();
+        let mut command = Cli::command();
+        command.build();
+        leaves(&command, vec!["hourhand".to_owned()], &mut found);
+        assert!(found.len() > 15, "{found:?}");
+        for path in found {
+            let mut args = path.clone();
+            args.extend(["--store", "redis://h", "--namespace", "n", "--json", "--help"].map(str::to_owned));
+            let error = Cli::try_parse_from(&args).expect_err("help ends it");
+            assert_eq!(error.kind(), clap::error::ErrorKind::DisplayHelp, "{path:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn the_store_flag_is_found_in_both_forms_and_not_after_a_double_dash() {
+        let os = |args: &[&str]| args.iter().map(OsString::from).collect::<Vec<_>>();
+        assert_eq!(
+            without_store(&os(&["h", "--store", "u", "run", "--json"])),
+            (os(&["h", "run", "--json"]), Some("u".into()))
+        );
+        assert_eq!(without_store(&os(&["h", "run", "--store=u"])), (os(&["h", "run"]), Some("u".into())));
+        let after = os(&["h", "job", "cancel", "--", "--store", "u"]);
+        assert_eq!(without_store(&after), (after.clone(), None));
+    }
+}

@@ -1,0 +1,233 @@
+//! `handler`: what a handlers folder holds, and whether a module would load.
+//!
+//! Both load modules as a runner does, in this process: what they say is what a runner would say.
+
+use std::path::Path;
+
+use serde::Serialize;
+
+use super::context::Context;
+use super::exit::{Code, Fault};
+use super::listing;
+use super::output::{Out, note, plain};
+use super::table::Table;
+use crate::config;
+use crate::names::Name;
+use crate::registry::{HandlerStatus, Registry, RegistryConfig};
+use crate::sandbox::{Declared, Form, Inspection, Limits, Sandbox, SandboxConfig, inspect};
+use crate::wire::units::rfc3339;
+
+/// A handler of a folder.
+#[derive(Debug, Serialize)]
+struct HandlerOut<'a> {
+    kind: &'a str,
+    file: String,
+    sha256: Option<&'a str>,
+    status: &'static str,
+    since: String,
+    error: Option<&'a str>,
+    limits: LimitsOut,
+}
+
+#[derive(Debug, Serialize)]
+struct LimitsOut {
+    timeout_ms: u64,
+    memory_bytes: u64,
+    output_bytes: usize,
+    log_bytes: usize,
+}
+
+impl<'a> From<&'a HandlerStatus> for HandlerOut<'a> {
+    fn from(handler: &'a HandlerStatus) -> Self {
+        let Limits { timeout_ms, memory_bytes, output_bytes, log_bytes } = handler.limits;
+        Self {
+            kind: &handler.kind,
+            file: handler.file.display().to_string(),
+            sha256: handler.sha256.as_deref(),
+            status: handler.status.as_str(),
+            since: rfc3339(handler.since_ms),
+            error: handler.error.as_deref(),
+            limits: LimitsOut { timeout_ms, memory_bytes, output_bytes, log_bytes },
+        }
+    }
+}
+
+/// Loads the handlers folder and lists what is in it.
+pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
+    let dir = config::handlers_dir(&context.layers)?;
+    crate::app::check_handlers_dir(&dir).map_err(|e| Fault::usage(format!("{e:#}")))?;
+    // One slot is enough to load with.
+    let sandbox = Sandbox::new(SandboxConfig {
+        concurrency: 1,
+        cache_dir: Some(context.machine.cache_dir.clone()),
+        ..SandboxConfig::default()
+    });
+    let sandbox = sandbox.map_err(|e| Fault::failed(e.to_string()))?;
+    let registry = Registry::start(RegistryConfig::new(dir), sandbox);
+    let registry = registry.map_err(|e| Fault::failed(e.to_string()))?;
+    registry.settled().await;
+    let snapshot = registry.snapshot();
+    if context.out.json() {
+        listing::whole(context, snapshot.files.iter().map(HandlerOut::from).collect());
+        return Ok(Code::Done);
+    }
+    let mut table = Table::new(&["kind", "status", "file", "sha256", "timeout", "memory", "error"]);
+    for handler in &snapshot.files {
+        table.row([
+            handler.kind.clone(),
+            handler.status.as_str().to_owned(),
+            handler.file.file_name().unwrap_or_default().to_string_lossy().into_owned(),
+            handler.sha256.as_deref().map(|s| s.chars().take(12).collect()).unwrap_or_default(),
+            format!("{} ms", handler.limits.timeout_ms),
+            format!("{} MiB", handler.limits.memory_bytes >> 20),
+            handler.error.clone().unwrap_or_default(),
+        ]);
+    }
+    table.print(&mut context.out, "no handlers");
+    Ok(Code::Done)
+}
+
+/// What a module is, and whether it would load.
+#[derive(Debug, Serialize)]
+struct CheckOut<'a> {
+    file: String,
+    ok: bool,
+    error: Option<String>,
+    sha256: &'a str,
+    size_bytes: u64,
+    /// `core`, `component`, or `null` for what is no WebAssembly.
+    form: Option<&'static str>,
+    interface: Option<&'a str>,
+    kinds: Vec<String>,
+    handlers: Vec<DeclaredOut<'a>>,
+    memory_bytes_initial: Option<u64>,
+    imports: &'a [String],
+    exports: &'a [String],
+    producers: &'a [String],
+}
+
+/// What a module declares of a handler; `null` is left to the defaults.
+#[derive(Debug, Serialize)]
+struct DeclaredOut<'a> {
+    kind: &'a str,
+    timeout_ms: Option<u64>,
+    max_attempts: Option<u32>,
+    backoff_base_ms: Option<u64>,
+    backoff_max_ms: Option<u64>,
+    keep_results: bool,
+}
+
+impl<'a> From<&'a Declared> for DeclaredOut<'a> {
+    fn from(declared: &'a Declared) -> Self {
+        Self {
+            kind: declared.kind.as_str(),
+            timeout_ms: declared.timeout_ms,
+            max_attempts: declared.max_attempts,
+            backoff_base_ms: declared.backoff.map(|b| b.base_ms),
+            backoff_max_ms: declared.backoff.map(|b| b.max_ms),
+            keep_results: declared.keep_results,
+        }
+    }
+}
+
+/// Checks a module. One that a runner would refuse is invalid input.
+pub(super) fn check(context: &mut Context, file: &Path) -> Result<Code, Fault> {
+    let bytes = read(file)?;
+    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
+    let inspection = inspect(&stem, &bytes);
+    let (kinds, name_error) = kinds(&stem, &inspection);
+    let error = inspection.refusal.as_ref().map(ToString::to_string).or(name_error);
+    let answer = CheckOut {
+        file: file.display().to_string(),
+        ok: error.is_none(),
+        error,
+        sha256: &inspection.sha256,
+        size_bytes: inspection.size_bytes,
+        form: inspection.form.map(|form| match form {
+            Form::Core => "core",
+            Form::Component => "component",
+        }),
+        interface: inspection.interface.as_deref(),
+        kinds,
+        handlers: inspection.declared.iter().map(DeclaredOut::from).collect(),
+        memory_bytes_initial: inspection.memory_bytes_initial,
+        imports: &inspection.imports,
+        exports: &inspection.exports,
+        producers: &inspection.producers,
+    };
+    if context.out.json() {
+        context.out.value(&answer);
+    } else {
+        show(&mut context.out, &answer);
+    }
+    match &answer.error {
+        None => Ok(Code::Done),
+        Some(error) => {
+            note(&format!("error: {}: {}", plain(&answer.file), plain(error)));
+            Ok(Code::Usage)
+        }
+    }
+}
+
+/// The kinds that the module would serve, or why its name cannot be one.
+fn kinds(stem: &str, inspection: &Inspection) -> (Vec<String>, Option<String>) {
+    if !inspection.declared.is_empty() {
+        return (inspection.declared.iter().map(|d| d.kind.to_string()).collect(), None);
+    }
+    match Name::new(stem) {
+        Ok(kind) => (vec![kind.to_string()], None),
+        Err(error) => (Vec::new(), Some(format!("it declares no kind, and its file name is none: {error}"))),
+    }
+}
+
+fn read(file: &Path) -> Result<Vec<u8>, Fault> {
+    let shown = file.display();
+    let unreadable = |error: std::io::Error| Fault::usage(format!("cannot read {shown}: {error}"));
+    let facts = std::fs::metadata(file).map_err(unreadable)?;
+    if !facts.is_file() {
+        return Err(Fault::usage(format!("cannot read {shown}: it is not a file")));
+    }
+    let bytes_max = RegistryConfig::new(Default::default()).module_bytes_max;
+    if facts.len() > bytes_max {
+        let message = format!("{shown}: expected at most {bytes_max} bytes (64 MiB), got {}", facts.len());
+        return Err(Fault::usage(message));
+    }
+    std::fs::read(file).map_err(unreadable)
+}
+
+fn show(out: &mut Out, answer: &CheckOut<'_>) {
+    let mut fields = vec![
+        ("file", answer.file.clone()),
+        ("loads", if answer.ok { "yes" } else { "no" }.to_owned()),
+        ("kinds", answer.kinds.join(", ")),
+        ("form", answer.form.unwrap_or("not WebAssembly").to_owned()),
+        ("interface", answer.interface.unwrap_or("none").to_owned()),
+        ("size", format!("{} bytes", answer.size_bytes)),
+        ("sha256", answer.sha256.to_owned()),
+    ];
+    if let Some(bytes) = answer.memory_bytes_initial {
+        fields.push(("memory", format!("{} KiB at the start", bytes >> 10)));
+    }
+    for handler in &answer.handlers {
+        let or_default = |value: Option<String>| value.unwrap_or_else(|| "default".to_owned());
+        fields.push((
+            "handler",
+            format!(
+                "{}: timeout {}, attempts {}",
+                handler.kind,
+                or_default(handler.timeout_ms.map(|ms| format!("{ms} ms"))),
+                or_default(handler.max_attempts.map(|n| n.to_string()))
+            ),
+        ));
+    }
+    for (name, list) in
+        [("producers", answer.producers), ("imports", answer.imports), ("exports", answer.exports)]
+    {
+        if !list.is_empty() {
+            fields.push((name, list.join(", ")));
+        }
+    }
+    for (name, text) in fields {
+        out.line(format!("{name:11} {}", plain(&text)).trim_end());
+    }
+}

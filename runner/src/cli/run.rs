@@ -1,0 +1,21 @@
+//! `run`: from the settings to the runner, and from its end to the exit code.
+
+use super::context::Context;
+use super::exit::{Code, Fault};
+use crate::app::{self, RunnerEnd};
+use crate::config::RunSettings;
+use crate::queue::StoreError;
+
+/// Runs a runner until it ends.
+pub(super) fn run(context: &mut Context, until_idle: bool) -> Result<Code, Fault> {
+    let settings = RunSettings::resolve(&context.layers, &context.machine, until_idle)?;
+    app::check_handlers_dir(&settings.handlers).map_err(|e| Fault::usage(format!("{e:#}")))?;
+    match app::run(settings) {
+        Ok(RunnerEnd::Clean) => Ok(Code::Done),
+        Ok(RunnerEnd::Unsettled) => Ok(Code::Away),
+        Err(error) => match error.downcast::<StoreError>() {
+            Ok(error) => Err(error.into()),
+            Err(error) => Err(Fault::failed(format!("{error:#}"))),
+        },
+    }
+}

@@ -1,0 +1,237 @@
+//! Settings from all layers, and the messages about what is wrong with them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::io::Write;
+
+use super::*;
+
+fn machine() -> Machine {
+    Machine {
+        host: "host".to_owned(),
+        pid: 7,
+        user: "user".to_owned(),
+        memory_bytes: 8 << 30,
+        cache_dir: "/cache/hourhand".into(),
+        state_dir: "/state/hourhand".into(),
+    }
+}
+
+fn layers(
+    flags: &[(&'static str, &str)],
+    variables: &[(&str, &str)],
+    file: &str,
+) -> Result<Layers, Problems> {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    if !file.is_empty() {
+        let mut out = std::fs::File::create(dir.path().join("hourhand.toml")).expect("a file");
+        out.write_all(file.as_bytes()).expect("written");
+    }
+    let flags = flags.iter().map(|(k, v)| (*k, (*v).to_owned())).collect::<BTreeMap<_, _>>();
+    let variables = variables.iter().map(|(k, v)| (OsString::from(k), OsString::from(v)));
+    Layers::new(flags, variables.collect::<Vec<_>>())?.with_file(None, dir.path())
+}
+
+fn run(
+    flags: &[(&'static str, &str)],
+    variables: &[(&str, &str)],
+    file: &str,
+) -> Result<RunSettings, Problems> {
+    RunSettings::resolve(&layers(flags, variables, file)?, &machine(), false)
+}
+
+#[test]
+fn with_a_store_alone_everything_has_its_default() {
+    let settings = run(&[("store", "redis://h")], &[], "").expect("valid");
+    assert_eq!(settings.store.namespace.as_str(), "hourhand");
+    assert_eq!(settings.handlers, PathBuf::from("handlers"));
+    assert_eq!(settings.name, "host:7");
+    assert_eq!(settings.concurrency, 128);
+    assert_eq!(settings.lease, Duration::from_secs(5));
+    assert_eq!(settings.grace, Duration::from_secs(25));
+    assert_eq!(settings.kinds, None);
+    assert_eq!(settings.retention, RetentionSettings::default());
+    assert_eq!(settings.memory_bytes_total, 4 << 30);
+    assert_eq!(settings.cache_dir, Some("/cache/hourhand".into()));
+    assert_eq!(settings.state_dir, PathBuf::from("/state/hourhand"));
+}
+
+#[test]
+fn a_flag_beats_a_variable_beats_the_file_beats_redis_url() {
+    let url = |flags, variables, file| run(flags, variables, file).expect("valid").store.url.to_string();
+    let file = "store = 'redis://file'";
+    let both = [("HOURHAND_STORE", "redis://variable"), ("REDIS_URL", "redis://shared")];
+    assert_eq!(url(&[("store", "redis://flag")], &both, file), "redis://flag");
+    assert_eq!(url(&[], &both, file), "redis://variable");
+    assert_eq!(url(&[], &both[1..], file), "redis://file");
+    assert_eq!(url(&[], &both[1..], ""), "redis://shared");
+    assert_eq!(url(&[], &[("HOURHAND_STORE", ""), both[1]], ""), "redis://shared", "empty is unset");
+}
+
+#[test]
+fn the_file_sets_what_flags_set() {
+    let file = "store = 'redis://h'\nconcurrency = 4\nkinds = ['b', 'a']\nlease = \"2s\"\ncompleted_age = 'none'\n\
+                completed_count = 5\ndead_bytes = '1MiB'\nid_memory_age = '0'\ncache_dir = 'off'\nmemory_total = '1GiB'\n";
+    let settings = run(&[], &[], file).expect("valid");
+    assert_eq!(settings.concurrency, 4);
+    assert_eq!(settings.kinds.expect("kinds").iter().map(Name::as_str).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(settings.lease, Duration::from_secs(2));
+    assert_eq!(
+        settings.retention.finished,
+        Retention { age_ms: None, count: Some(5), bytes: Some(64 << 20) }
+    );
+    assert_eq!(settings.retention.dead.bytes, Some(1 << 20));
+    assert_eq!(settings.retention.id_memory.age_ms, 0);
+    assert_eq!(settings.cache_dir, None);
+    assert_eq!(settings.memory_bytes_total, 1 << 30);
+}
+
+#[test]
+fn every_key_can_be_set_from_a_file_and_from_a_variable() {
+    // A key that were parsed and then ignored would change nothing.
+    let samples = [
+        ("cache_dir", "/x"),
+        ("completed_age", "9s"),
+        ("completed_bytes", "9MiB"),
+        ("completed_count", "9"),
+        ("concurrency", "9"),
+        ("dead_age", "9s"),
+        ("dead_bytes", "9MiB"),
+        ("dead_count", "9"),
+        ("grace", "9s"),
+        ("handlers", "/x"),
+        ("id_memory_age", "9s"),
+        ("id_memory_bytes", "9MiB"),
+        ("kinds", "x"),
+        ("lease", "9s"),
+        ("log", "trace"),
+        ("log_format", "json"),
+        ("memory_total", "90MiB"),
+        ("name", "x"),
+        ("namespace", "x"),
+        ("queues", "x"),
+        ("state_dir", "/x"),
+        ("store", "redis://x"),
+    ];
+    assert_eq!(samples.map(|(k, _)| k), layers::KEYS, "each key has its sample");
+    let read = |layers: &Layers| {
+        let run = RunSettings::resolve(layers, &machine(), false).expect("valid");
+        (run, LogSettings::resolve(layers, "info").expect("valid"))
+    };
+    let plain = read(&layers(&[], &[("REDIS_URL", "redis://h")], "").expect("valid"));
+    for (key, value) in samples {
+        let variable = layers::variable_of(key);
+        let by_variable =
+            layers(&[], &[("REDIS_URL", "redis://h"), (&variable, value)], "").expect("valid variable");
+        let list = matches!(key, "kinds" | "queues");
+        let line = if list { format!("{key} = ['{value}']") } else { format!("{key} = '{value}'") };
+        let by_file = layers(&[], &[("REDIS_URL", "redis://h")], &line).expect("valid file");
+        assert_eq!(read(&by_variable), read(&by_file), "{key}");
+        assert_ne!(read(&by_variable), plain, "{key} is ignored");
+    }
+}
+
+#[test]
+fn all_problems_are_reported_together_and_each_names_its_place() {
+    let error = run(
+        &[("lease", "5")],
+        &[("HOURHAND_CONCURRENCY", "0")],
+        "namespace = 'a b'\nmemory_total = '1KiB'\nkinds = ['a', 'b c']\n",
+    )
+    .expect_err("many problems");
+    let text = error.to_string();
+    for part in [
+        "--lease: expected a duration",
+        "as in 5s",
+        "HOURHAND_CONCURRENCY: expected a number of slots from 1 to 4096, got \"0\"",
+        "hourhand.toml:1: namespace: invalid name \"a b\"",
+        "hourhand.toml:2: memory_total: expected at least 16MiB",
+        "hourhand.toml:3: kinds: invalid name \"b c\"",
+        "expected a store: give --store",
+    ] {
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
+    assert_eq!(error.0.len(), 6, "{text}");
+}
+
+#[test]
+fn the_file_is_strict() {
+    let cases = [
+        ("\nleese = '5s'\n", "hourhand.toml:2: unknown key \"leese\": expected one of cache_dir, "),
+        ("[run]\nlease = '5s'\n", "hourhand.toml:1: unknown key \"run\""),
+        (
+            "lease = true\n",
+            "hourhand.toml:1: lease: expected a text in quotes or a whole number, got true or false",
+        ),
+        ("lease = ['5s']\n", "got a list"),
+        ("kinds = 3\n", "kinds: expected a list of texts, got a number"),
+        ("kinds = [1]\n", "expected a list of texts"),
+        ("lease = '1s'\nlease = '2s'\n", "hourhand.toml:2: not valid TOML"),
+        ("\n\nlease =\n", "hourhand.toml:3: not valid TOML"),
+    ];
+    for (file, part) in cases {
+        let text = run(&[("store", "redis://h")], &[], file).expect_err(file).to_string();
+        assert!(text.contains(part), "{part} is missing in:\n{text}");
+    }
+}
+
+#[test]
+fn a_named_file_must_be_there_and_a_byte_order_mark_is_fine() {
+    let empty = || Layers::new(BTreeMap::new(), Vec::new()).expect("nothing");
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let error = empty().with_file(Some("/nowhere/h.toml"), dir.path()).expect_err("missing").to_string();
+    assert!(error.starts_with("/nowhere/h.toml: cannot be read"), "{error}");
+    let error = empty().with_file(dir.path().to_str(), dir.path()).expect_err("a folder").to_string();
+    assert!(error.contains("not a file"), "{error}");
+    let path = dir.path().join("bom.toml");
+    std::fs::write(&path, "\u{feff}lease = '3s'\n").expect("written");
+    let layers = empty().with_file(path.to_str(), dir.path()).expect("valid");
+    assert_eq!(layers.find("lease").expect("lease").text, "3s");
+}
+
+#[test]
+fn no_store_and_stores_of_other_versions_are_refused_with_the_way_out() {
+    let text = run(&[], &[], "").expect_err("no store").to_string();
+    assert!(text.contains("--store redis://host:port") && text.contains("REDIS_URL"), "{text}");
+    for (url, part) in [
+        ("sqlite://hourhand.db", "not in this version"),
+        ("http://h", "expected redis://"),
+        ("redis://", "without a host"),
+        ("localhost:6379", "expected redis://"),
+    ] {
+        let text = run(&[("store", url)], &[], "").expect_err(url).to_string();
+        assert!(text.contains(part), "{url}: {text}");
+    }
+}
+
+#[test]
+fn no_message_holds_a_password() {
+    let secret = "S3cr3t@x/y?z";
+    for url in [
+        format!("redis://:{secret}@host:1/0"),
+        format!("rediss://user:{secret}@host"),
+        format!("sqlite://:{secret}@host"),
+        format!("user:{secret}@host"),
+    ] {
+        for layered in [layers(&[("store", &url)], &[], ""), layers(&[], &[], &format!("store = '{url}'"))] {
+            let layered = layered.expect("valid layers");
+            let text = match StoreSettings::resolve(&layered) {
+                Ok(settings) => format!("{settings:?} {} {layered:?}", settings.url),
+                Err(problems) => format!("{problems} {problems:?} {layered:?}"),
+            };
+            assert!(!text.contains("S3cr3t") && text.contains("host"), "{text}");
+        }
+    }
+    let broken = layers(&[], &[], "store = 'redis://:S3cr3t@h' x").expect_err("broken").to_string();
+    assert!(!broken.contains("S3cr3t"), "{broken}");
+}
+
+#[test]
+fn variables_of_others_do_no_harm() {
+    use std::os::unix::ffi::OsStringExt;
+    let bytes = || OsString::from_vec(vec![0xff]);
+    let flags = || BTreeMap::from([("store", "redis://h".to_owned())]);
+    assert!(Layers::new(flags(), [("OTHER".into(), bytes()), (bytes(), "x".into())]).is_ok());
+    let error = Layers::new(flags(), [("HOURHAND_LEASE".into(), bytes())]).expect_err("not UTF-8");
+    assert_eq!(error.to_string(), "HOURHAND_LEASE: expected UTF-8 text, got other bytes");
+}

@@ -1,0 +1,218 @@
+//! Claiming and settling: the Rust side of lua/claim.lua and lua/settle.lua.
+
+use redis::Value;
+
+use super::RedisStore;
+use super::enqueue::{Lanes, random_text};
+use super::link::Repeat;
+use super::record::{read_record, rid_text};
+use super::reply::{Items, text, unexpected};
+use crate::outcome::Outcome;
+use crate::queue::{
+    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, Claimed, ClaimedJob, IdMemory, Lease,
+    Retention, RunFacts, SessionId, Settled, Settlement, StoreError,
+};
+
+/// Largest token: what a double holds exactly, less a batch.
+const TOKEN_MAX: u64 = (1 << 53) - 1_000;
+/// How long the answer to a settle is kept that leaves nothing else behind, in seconds.
+const ONCE_SECONDS: &str = "60";
+/// Separates the parts of an event.
+const UNIT: char = '\u{1f}';
+
+impl RedisStore {
+    pub(super) async fn claim_jobs(&self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
+        check_claim(request)?;
+        let mut keys = self.keys.globals().to_vec();
+        let mut args: Vec<String> = vec![
+            request.session.to_string(),
+            request.first_token.to_string(),
+            request.due_max.to_string(),
+            request.ahead_max.to_string(),
+            request.look_ahead_ms.to_string(),
+            u8::from(request.suspect).to_string(),
+            BATCH_PAYLOAD_BYTES_MAX.to_string(),
+        ];
+        for LaneClaim { lane, max_attempts } in &request.lanes {
+            keys.extend(self.keys.due(lane));
+            args.extend([lane.queue.to_string(), lane.kind.to_string(), max_attempts.to_string()]);
+        }
+        // Not sent again after a lost reply: its jobs are under leases that the runner audits.
+        let reply = self.link.script(&self.scripts.claim, &keys, &args, Repeat::Never).await?;
+        read_claimed(reply, request)
+    }
+
+    pub(super) async fn settle_jobs(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+        if settlements.is_empty() {
+            return Ok(Vec::new());
+        }
+        if settlements.len() > BATCH_MAX {
+            return Err(too_many(settlements.len()));
+        }
+        let once = random_text(20)?;
+        let lanes = Lanes::of(settlements.iter().map(|s| s.lane.clone()));
+        let mut keys = self.lane_keys(&lanes);
+        keys.push(self.keys.once(&once));
+        let args = settle_arguments(settlements, &lanes, once);
+        let reply = self.link.script(&self.scripts.settle, &keys, &args, Repeat::Once).await?;
+        let answers = text(reply)?;
+        if answers.len() != settlements.len() {
+            return Err(unexpected("answers for other settlements"));
+        }
+        Ok(answers.chars().map(|c| if c == 'D' { Settled::Done } else { Settled::Stale }).collect())
+    }
+
+    /// The globals and seven keys for each lane, as most scripts expect them.
+    pub(super) fn lane_keys(&self, lanes: &Lanes) -> Vec<String> {
+        let mut keys = self.keys.globals().to_vec();
+        for lane in &lanes.list {
+            keys.extend(self.keys.due(lane));
+            keys.extend(self.keys.done(&lane.queue));
+        }
+        keys
+    }
+}
+
+use crate::queue::LaneClaim;
+
+pub(super) fn too_many(got: usize) -> StoreError {
+    StoreError::Invalid(format!("batch of {got}: expected at most {BATCH_MAX}"))
+}
+
+/// A session's name goes into leases, which are separated by spaces.
+pub(super) fn check_session(session: &SessionId) -> Result<(), StoreError> {
+    let plain = session.0.bytes().all(|b| b.is_ascii_graphic());
+    if plain && (1..=128).contains(&session.0.len()) {
+        return Ok(());
+    }
+    Err(StoreError::Invalid(format!(
+        "invalid session {:?}: expected 1 to 128 visible ASCII characters",
+        session.0
+    )))
+}
+
+fn check_claim(request: &ClaimRequest) -> Result<(), StoreError> {
+    check_session(&request.session)?;
+    let (lanes, jobs) = (request.lanes.len(), request.due_max.max(request.ahead_max));
+    if lanes > CLAIM_LANES_MAX {
+        return Err(StoreError::Invalid(format!(
+            "claim of {lanes} lanes: expected at most {CLAIM_LANES_MAX}"
+        )));
+    }
+    if jobs > BATCH_MAX {
+        return Err(too_many(jobs));
+    }
+    if request.first_token > TOKEN_MAX {
+        return Err(StoreError::Invalid(format!(
+            "token {}: expected at most {TOKEN_MAX}",
+            request.first_token
+        )));
+    }
+    Ok(())
+}
+
+fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreError> {
+    let mut items = Items::of(reply)?;
+    let now_us = items.number()?;
+    let next_due_ms = items.text()?.parse().ok();
+    let damaged = items.number()?;
+    let mut jobs = Vec::with_capacity(items.len() / 6);
+    while !items.is_empty() {
+        let record: u64 = items.number()?;
+        let (job, _) =
+            read_record(record, &items.bytes()?).ok_or_else(|| unexpected("a record that is none"))?;
+        let token = request.first_token + jobs.len() as u64;
+        jobs.push(ClaimedJob {
+            job,
+            lease: Lease { record, session: request.session.clone(), token },
+            attempt: items.number()?,
+            max_attempts: items.number()?,
+            crashes: items.number()?,
+            due_ms: items.number()?,
+        });
+    }
+    Ok(Claimed { jobs, now_us, next_due_ms, damaged })
+}
+
+fn settle_arguments(settlements: &[Settlement], lanes: &Lanes, once: String) -> Vec<Vec<u8>> {
+    let mut policies: Vec<(Retention, IdMemory)> = Vec::new();
+    let mut items: Vec<Vec<u8>> = Vec::with_capacity(settlements.len() * 9);
+    for settlement in settlements {
+        let policy = (settlement.retention, settlement.id_memory);
+        let place = policies.iter().position(|p| *p == policy).unwrap_or_else(|| {
+            policies.push(policy);
+            policies.len() - 1
+        });
+        let lease = &settlement.lease;
+        let (op, delay_ms, result) = match &settlement.outcome {
+            Outcome::Completed { result } => ("c", 0, result.as_deref().unwrap_or_default()),
+            Outcome::Retry { delay_ms, .. } => ("r", *delay_ms, &[][..]),
+            Outcome::Dead { .. } => ("d", 0, &[][..]),
+            Outcome::Snoozed { delay_ms } => ("s", *delay_ms, &[][..]),
+            Outcome::Released { .. } => ("l", 0, &[][..]),
+            Outcome::Cancelled => ("x", 0, &[][..]),
+        };
+        items.push(lanes.number(&settlement.lane).to_string().into());
+        items.push(rid_text(lease.record).into());
+        items.push(lease.session.0.as_bytes().to_vec());
+        items.push(lease.token.to_string().into());
+        items.push(op.into());
+        items.push(delay_ms.min(crate::job::DELAY_MS_MAX).to_string().into());
+        items.push((place + 1).to_string().into());
+        items.push(event_text(settlement.run.as_ref(), &settlement.outcome).into());
+        items.push(result.to_vec());
+    }
+    let mut args: Vec<Vec<u8>> = vec![once.into(), ONCE_SECONDS.into()];
+    push_lanes(&mut args, lanes);
+    args.push(policies.len().to_string().into());
+    for (retention, memory) in policies {
+        push_policy(&mut args, retention, memory);
+    }
+    args.extend(items);
+    args
+}
+
+/// A script's lanes: how many, then queue and kind of each.
+pub(super) fn push_lanes(args: &mut Vec<Vec<u8>>, lanes: &Lanes) {
+    args.push(lanes.list.len().to_string().into());
+    for lane in &lanes.list {
+        args.extend([lane.queue.as_str().into(), lane.kind.as_str().into()]);
+    }
+}
+
+/// The five arguments of what is kept of finished jobs: see lua/includes/finish.lua.
+pub(super) fn push_policy(args: &mut Vec<Vec<u8>>, retention: Retention, memory: IdMemory) {
+    // Beyond a double's exact range nothing differs from for ever.
+    let limit = |n: Option<u64>| n.filter(|n| *n < 1 << 52).map(|n| n.to_string().into()).unwrap_or_default();
+    args.extend([retention.age_ms, retention.count, retention.bytes].map(limit));
+    args.extend([memory.age_ms, memory.bytes].map(|n| n.min(1 << 52).to_string().into()));
+}
+
+/// A run or an event as the past holds it, but for what the script knows better: see record.rs.
+fn event_text(run: Option<&RunFacts>, outcome: &Outcome) -> String {
+    let (reason, message) = match outcome {
+        Outcome::Retry { reason, message, .. } | Outcome::Dead { reason, message } => {
+            (reason.as_str(), message.as_str())
+        }
+        Outcome::Released { message } => ("", message.as_deref().unwrap_or_default()),
+        _ => ("", ""),
+    };
+    let silent = matches!(outcome, Outcome::Released { message: None });
+    let word = if silent { "" } else { outcome.as_str() };
+    match run {
+        Some(run) => {
+            let (runner, handler) = (plain(&run.runner), plain(&run.handler));
+            let (started, took, late) = (run.started_us, run.duration_us, run.lateness_us);
+            format!(
+                "R{started}{UNIT}{took}{UNIT}{late}{UNIT}{runner}{UNIT}{handler}{UNIT}{word}{UNIT}{reason}{UNIT}{message}"
+            )
+        }
+        None if silent => String::new(),
+        None => format!("E{word}{UNIT}{UNIT}{reason}{UNIT}{message}"),
+    }
+}
+
+/// A name without the characters that separate parts.
+fn plain(text: &str) -> String {
+    text.replace(char::is_control, "?")
+}

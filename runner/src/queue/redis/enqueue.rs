@@ -1,0 +1,149 @@
+//! Enqueueing: the Rust side of lua/enqueue.lua.
+
+use redis::Value;
+
+use super::RedisStore;
+use super::link::Repeat;
+use super::reply::{Items, unexpected};
+use crate::job::{Due, NewJob, Priority};
+use crate::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, Disposition, Enqueued, Lane, StoreError};
+
+/// The version of the protocol of lua/enqueue.lua.
+const PROTOCOL: &[u8] = b"1";
+/// Letters and digits of the random part of a generated id.
+const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+
+impl RedisStore {
+    pub(super) async fn enqueue_jobs(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
+        if jobs.is_empty() {
+            return Ok(Vec::new());
+        }
+        check_batch(jobs)?;
+        let once = random_text(20)?;
+        let suffix = random_text(5)?;
+        let lanes =
+            Lanes::of(jobs.iter().map(|job| Lane { queue: job.queue.clone(), kind: job.kind.clone() }));
+        let mut keys = self.keys.for_enqueue(&once);
+        for lane in &lanes.list {
+            keys.extend(self.keys.due(lane));
+        }
+        let args = arguments(jobs, &lanes, &once, &suffix);
+        let reply = self.link.script(&self.scripts.enqueue, &keys, &args, Repeat::Once).await?;
+        read_reply(reply, jobs.len())
+    }
+}
+
+/// The distinct lanes of a call, and where each is among its keys.
+#[derive(Debug, Default)]
+pub(super) struct Lanes {
+    pub(super) list: Vec<Lane>,
+    places: std::collections::HashMap<Lane, usize>,
+}
+
+impl Lanes {
+    pub(super) fn of(lanes: impl IntoIterator<Item = Lane>) -> Self {
+        let mut all = Self::default();
+        for lane in lanes {
+            all.place(&lane);
+        }
+        all
+    }
+
+    /// The lane's number, from 1; adds it when it is new.
+    pub(super) fn place(&mut self, lane: &Lane) -> usize {
+        if let Some(place) = self.places.get(lane) {
+            return *place;
+        }
+        self.list.push(lane.clone());
+        self.places.insert(lane.clone(), self.list.len());
+        self.list.len()
+    }
+
+    /// The number of a lane that is among them; 0 is no lane.
+    pub(super) fn number(&self, lane: &Lane) -> usize {
+        self.places.get(lane).copied().unwrap_or(0)
+    }
+}
+
+fn check_batch(jobs: &[NewJob]) -> Result<(), StoreError> {
+    if jobs.len() > BATCH_MAX {
+        return Err(StoreError::Invalid(format!(
+            "batch of {} jobs: expected at most {BATCH_MAX}",
+            jobs.len()
+        )));
+    }
+    for (index, job) in jobs.iter().enumerate() {
+        job.validate().map_err(|text| StoreError::Invalid(format!("job {index}: {text}")))?;
+    }
+    let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
+    if jobs.len() > 1 && bytes > BATCH_PAYLOAD_BYTES_MAX {
+        return Err(StoreError::Invalid(format!(
+            "batch with {bytes} bytes of payload: expected at most {BATCH_PAYLOAD_BYTES_MAX}, or a single job"
+        )));
+    }
+    Ok(())
+}
+
+fn arguments(jobs: &[NewJob], lanes: &Lanes, once: &str, suffix: &str) -> Vec<Vec<u8>> {
+    let mut args: Vec<Vec<u8>> = Vec::with_capacity(4 + 2 * lanes.list.len() + 11 * jobs.len());
+    args.push(PROTOCOL.to_vec());
+    args.extend([suffix, once].map(|text| text.as_bytes().to_vec()));
+    args.push(lanes.list.len().to_string().into());
+    for lane in &lanes.list {
+        args.extend([lane.queue.as_str().into(), lane.kind.as_str().into()]);
+    }
+    let number = |n: Option<u64>| n.map(|n| n.to_string().into_bytes()).unwrap_or_default();
+    for job in jobs {
+        let lane = Lane { queue: job.queue.clone(), kind: job.kind.clone() };
+        args.push(lanes.number(&lane).to_string().into());
+        args.push(job.id.as_ref().map(|id| id.as_str().into()).unwrap_or_default());
+        args.push(if job.priority == Priority::Normal { Vec::new() } else { job.priority.as_str().into() });
+        args.push(match job.due {
+            Due::In(ms) => format!("+{ms}").into(),
+            Due::At(ms) => format!("@{ms}").into(),
+        });
+        args.push(number(job.max_attempts.map(u64::from)));
+        args.push(number(job.timeout_ms));
+        args.push(job.traceparent.as_deref().unwrap_or_default().into());
+        args.push(meta_text(&job.meta));
+        args.push(job.source.as_bytes().to_vec());
+        args.push(job.on_conflict.as_str().into());
+        args.push(job.payload.to_vec());
+    }
+    args
+}
+
+/// Meta as the record holds it: a JSON array of pairs, which keeps order and repeated keys.
+fn meta_text(meta: &[(String, String)]) -> Vec<u8> {
+    if meta.is_empty() {
+        return Vec::new();
+    }
+    serde_json::to_vec(meta).unwrap_or_default()
+}
+
+fn read_reply(reply: Value, jobs: usize) -> Result<Vec<Enqueued>, StoreError> {
+    let mut items = Items::of(reply)?;
+    let mut enqueued = Vec::with_capacity(jobs);
+    while !items.is_empty() {
+        let disposition = match items.text()?.as_str() {
+            "created" => Disposition::Created,
+            "kept" => Disposition::Kept,
+            "replaced" => Disposition::Replaced,
+            "rescheduled" => Disposition::Rescheduled,
+            "conflict" => Disposition::Conflict,
+            _ => return Err(unexpected("an unknown disposition")),
+        };
+        let id = items.text()?.parse().map_err(|_| unexpected("an invalid id"))?;
+        let state = items.text()?.parse().map_err(|_| unexpected("an unknown state"))?;
+        enqueued.push(Enqueued { id, disposition, state, due_ms: items.number()? });
+    }
+    if enqueued.len() == jobs { Ok(enqueued) } else { Err(unexpected("answers for other jobs")) }
+}
+
+/// Random letters and digits.
+pub(super) fn random_text(length: usize) -> Result<String, StoreError> {
+    let mut bytes = vec![0u8; length];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| StoreError::NotReady(format!("the system gives no random numbers: {error}")))?;
+    Ok(bytes.iter().map(|b| char::from(ALPHABET[usize::from(*b) % ALPHABET.len()])).collect())
+}

@@ -1,0 +1,80 @@
+//! What an error from Redis means: for the connection, and for the caller.
+
+use redis::{ErrorKind, RedisError};
+
+use crate::queue::StoreError;
+
+/// What an error means for the connection that it came from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Consequence {
+    /// The script is not known there: send it whole.
+    SendWhole,
+    /// A plain answer.
+    Keep,
+    /// The server answered that it is not what we need (any more): the next call connects anew, which
+    /// after a failover leads to the new primary.
+    Reconnect,
+    /// The connection broke: whether the call was done is unknown.
+    Lost,
+}
+
+/// Answers of a server that is the wrong one now, or not up yet.
+const RECONNECT: [&str; 10] = [
+    "READONLY",
+    "LOADING",
+    "MASTERDOWN",
+    "TRYAGAIN",
+    "UNBLOCKED",
+    "CLUSTERDOWN",
+    "NOREPLICAS",
+    "MOVED",
+    "ASK",
+    "NOMASTERLINK",
+];
+/// Answers of a server that cannot now, on a connection that is fine.
+const BUSY: [&str; 3] = ["BUSY", "MISCONF", "EXECABORT"];
+/// Answers that need a person.
+const REFUSED: [&str; 5] = ["WRONGPASS", "NOAUTH", "NOPERM", "NOPROTO", "DENIED"];
+
+pub(super) fn consequence(error: &RedisError) -> Consequence {
+    match error.code() {
+        Some("NOSCRIPT") => Consequence::SendWhole,
+        Some(code) if RECONNECT.contains(&code) || REFUSED.contains(&code) => Consequence::Reconnect,
+        Some(_) => Consequence::Keep,
+        None if error.kind() == ErrorKind::AuthenticationFailed => Consequence::Reconnect,
+        None => Consequence::Lost,
+    }
+}
+
+/// The error for the caller. `place` is host, port and database: never the password.
+pub(super) fn store_error(error: &RedisError, place: &str) -> StoreError {
+    let detail = error.detail().unwrap_or_default();
+    match error.code() {
+        Some("HOURHAND_INVALID") => StoreError::Invalid(invalid_text(detail)),
+        Some("HOURHAND_WRONGTYPE") => StoreError::Refused(format!("{place}: {detail}")),
+        Some("WRONGTYPE") => {
+            StoreError::Refused(format!("{place}: a key of ours holds foreign data: {detail}"))
+        }
+        Some("OOM") => StoreError::Full(format!("{place} is at its memory limit")),
+        Some("NOAUTH") => StoreError::Refused(format!("{place} wants a password")),
+        Some(code) if RECONNECT.contains(&code) || BUSY.contains(&code) => {
+            StoreError::NotReady(format!("{place}: {code} {detail}"))
+        }
+        Some(code) => StoreError::Refused(format!("{place}: {code} {detail}")),
+        None if error.kind() == ErrorKind::AuthenticationFailed => {
+            StoreError::Refused(format!("{place} does not accept the user name or password"))
+        }
+        None if matches!(error.kind(), ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported) => {
+            StoreError::Refused(format!("{place}: {error}"))
+        }
+        None => StoreError::Unreachable(format!("{place}: {error}")),
+    }
+}
+
+/// `index message` of a script as `job index: message`, counted as the caller counts.
+fn invalid_text(detail: &str) -> String {
+    match detail.split_once(' ') {
+        Some((index, message)) if index.parse::<usize>().is_ok() => format!("job {index}: {message}"),
+        _ => detail.to_owned(),
+    }
+}

@@ -1,0 +1,176 @@
+//! The claim loop: sleeps until the next due time, is woken by an earlier one, and claims no
+//! more than there is room for.
+
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
+
+use super::lanes::Lanes;
+use super::outage::Pace;
+use super::run_job::give_back;
+use super::{InHand, Worker};
+use crate::clock::{Monotonic, StoreClock, monotonic};
+use crate::queue::{BATCH_MAX, CLAIM_LANES_MAX, ClaimRequest, Claimed, StoreError};
+
+/// A claim at least so often, whatever is known: covers a lost signal.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How often memory is looked at while it is short.
+const ROOM_EVERY: Duration = Duration::from_millis(20);
+/// Bounds of the look ahead, in milliseconds.
+const LOOK_AHEAD_MS: (u64, u64) = (2, 100);
+
+/// Claims until the runner stops.
+pub(super) async fn claim_loop(worker: Arc<Worker>) {
+    let mut claimer = Claimer { round_trip_us: 500.0, pace: Pace::default(), lanes: Lanes::default() };
+    while !worker.is_stopping() {
+        let next = claimer.look(&worker).await;
+        tokio::select! {
+            () = next.wait(&worker) => {}
+            () = worker.stopping.notified() => {}
+        }
+    }
+}
+
+struct Claimer {
+    /// Moving average, in microseconds.
+    round_trip_us: f64,
+    pace: Pace,
+    lanes: Lanes,
+}
+
+/// What to wait for before the next look.
+enum Next {
+    /// More is there, and room for it.
+    AtOnce,
+    /// A job falls due then, or it is time for another look; any signal ends the wait.
+    At(Monotonic),
+    /// All slots are busy.
+    Slot,
+    /// The store or the memory needs a pause that no signal shortens.
+    Pause(Duration),
+}
+
+impl Next {
+    async fn wait(self, worker: &Worker) {
+        match self {
+            Self::AtOnce => {}
+            Self::At(at) => {
+                tokio::select! {
+                    () = tokio::time::sleep_until(at.into()) => {}
+                    () = worker.wake.notified() => {}
+                }
+            }
+            Self::Slot => worker.hand.changed.notified().await,
+            Self::Pause(pause) => tokio::time::sleep(pause).await,
+        }
+    }
+}
+
+impl Claimer {
+    /// One pass over all lanes, as far as there is room.
+    async fn look(&mut self, worker: &Arc<Worker>) -> Next {
+        if !worker.sandbox.has_room() {
+            return Next::Pause(ROOM_EVERY);
+        }
+        if let Err(error) = self.lanes.refresh(worker).await {
+            return self.failed(worker, "lanes", &error);
+        }
+        let mut next_due: Option<Monotonic> = None;
+        let mut claimed_any = false;
+        for window in self.lanes.windows(CLAIM_LANES_MAX) {
+            let room = worker.hand.room();
+            if room.due == 0 {
+                return Next::Slot;
+            }
+            let request = ClaimRequest {
+                session: worker.session.clone(),
+                due_max: room.due.min(BATCH_MAX),
+                ahead_max: room.ahead.min(BATCH_MAX),
+                look_ahead_ms: self.look_ahead_ms(),
+                suspect: room.suspect,
+                first_token: worker.take_tokens(2 * BATCH_MAX as u64),
+                lanes: window,
+            };
+            let asked = monotonic();
+            let claimed = match worker.store.claim(&request).await {
+                Ok(claimed) => claimed,
+                Err(error) => return self.failed(worker, "claim", &error),
+            };
+            self.measured(asked);
+            let clock = StoreClock::new(claimed.now_us, monotonic());
+            claimed_any |= !claimed.jobs.is_empty();
+            if let Some(due_ms) = claimed.next_due_ms {
+                let at = clock.instant_of(due_ms.saturating_sub(self.look_ahead_ms()));
+                next_due = Some(next_due.map_or(at, |known| known.min(at)));
+            }
+            take(worker, claimed, clock);
+            // Only now: an audit takes a lease that is neither in flight nor in the hand for lost.
+            worker.claim_ended();
+        }
+        worker.saw_nothing_due.store(next_due.is_none() && !claimed_any, Relaxed);
+        self.succeeded(worker);
+        let now = monotonic();
+        match next_due {
+            Some(at) if at <= now => Next::AtOnce,
+            Some(at) => Next::At(at.min(now + LOOK_EVERY)),
+            None if claimed_any => Next::AtOnce,
+            None => Next::At(now + LOOK_EVERY),
+        }
+    }
+
+    /// Four times the measured round trip, within bounds.
+    fn look_ahead_ms(&self) -> u64 {
+        let ms = (4.0 * self.round_trip_us / 1_000.0).ceil() as u64;
+        ms.clamp(LOOK_AHEAD_MS.0, LOOK_AHEAD_MS.1)
+    }
+
+    fn measured(&mut self, asked: Monotonic) {
+        let us = monotonic().duration_since(asked).as_micros() as f64;
+        self.round_trip_us += (us - self.round_trip_us) / 8.0;
+    }
+
+    fn failed(&mut self, worker: &Worker, verb: &str, error: &StoreError) -> Next {
+        worker.outage.failed(verb, error);
+        worker.claim_ended();
+        worker.saw_nothing_due.store(false, Relaxed);
+        Next::Pause(self.pace.failed())
+    }
+
+    fn succeeded(&mut self, worker: &Worker) {
+        worker.outage.succeeded();
+        self.pace.succeeded();
+    }
+}
+
+/// Starts what is due, holds the rest.
+fn take(worker: &Arc<Worker>, claimed: Claimed, clock: StoreClock) {
+    if claimed.damaged > 0 {
+        tracing::warn!(
+            entries = claimed.damaged,
+            "damaged index entries were set aside; see the store's counts"
+        );
+    }
+    for job in claimed.jobs {
+        let is_due = job.due_ms.saturating_mul(1_000) <= claimed.now_us;
+        let job = InHand { claimed: job, clock };
+        if worker.is_stopping() {
+            worker.hand.hold(job);
+            worker.give_back_held(|_| true);
+        } else if is_due {
+            start(worker, job);
+        } else {
+            let (at, token) = (clock.instant_of(job.claimed.due_ms), job.claimed.lease.token);
+            worker.hand.hold(job);
+            worker.timer_at(at, token);
+        }
+    }
+}
+
+fn start(worker: &Arc<Worker>, job: InHand) {
+    let running = worker.running_of(&job);
+    if worker.hand.start(&job.claimed, Arc::clone(&running)) {
+        worker.spawn(job, running);
+    } else {
+        worker.settle(give_back(worker, &job.claimed, None), None);
+    }
+}

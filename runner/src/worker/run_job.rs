@@ -1,0 +1,141 @@
+//! One job, from its slot to its outcome: a pipeline of named steps.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt;
+
+use super::policy::{Attempt, decide};
+use super::{InHand, Running, Worker, random_unit};
+use crate::backoff::Backoff;
+use crate::clock::{Monotonic, monotonic};
+use crate::outcome::{Outcome, Reason, RunEnd};
+use crate::queue::{ClaimedJob, Lane, RunFacts, Settlement};
+use crate::registry::Handler;
+use crate::sandbox::{GuestJob, Limits};
+
+/// As [`run_job`]; a fault of the runner itself costs the job an attempt, never the slot.
+pub(super) async fn run_guarded(worker: Arc<Worker>, job: InHand, running: Arc<Running>) {
+    let claimed = job.claimed.clone();
+    let run = run_job(Arc::clone(&worker), job, running);
+    if AssertUnwindSafe(run).catch_unwind().await.is_err() {
+        tracing::error!(job.id = %claimed.job.id, job.kind = %claimed.job.kind, "the runner panicked while it ran a job");
+        let end = RunEnd::Failed {
+            reason: Reason::Trap,
+            message: "the runner failed while it ran this job; its log says why".to_owned(),
+            after_ms: None,
+        };
+        let attempt = Attempt {
+            number: claimed.attempt,
+            max: claimed.max_attempts,
+            backoff: Backoff::default(),
+            keep_results: false,
+        };
+        let outcome = decide(end, attempt, random_unit());
+        worker.hand.returned(claimed.lease.token);
+        worker.settle(settlement(&worker, &claimed, outcome, None), None);
+    }
+}
+
+/// Runs a job that has a slot, and hands its outcome over to be settled. On the guest runtime.
+async fn run_job(worker: Arc<Worker>, job: InHand, running: Arc<Running>) {
+    let token = job.claimed.lease.token;
+    let settlement = match pick_handler(&worker, &job.claimed) {
+        Some(handler) => run_on(&worker, &job, &running, &handler).await,
+        None => give_back(&worker, &job.claimed, None),
+    };
+    worker.hand.returned(token);
+    worker.settle(settlement, Some(running));
+}
+
+/// The version that serves the kind at this moment; it is the job's for the whole run.
+fn pick_handler(worker: &Worker, job: &ClaimedJob) -> Option<Arc<Handler>> {
+    worker.registry.snapshot().handlers.get(&job.job.kind).cloned()
+}
+
+async fn run_on(worker: &Worker, job: &InHand, running: &Running, handler: &Handler) -> Settlement {
+    let limits = prepare_limits(&job.claimed, handler);
+    let guest_job = decode(&job.claimed);
+    let started = monotonic();
+    let log = Arc::clone(&running.log);
+    let report = worker.sandbox.run(&handler.module, guest_job, &limits, running.stop.clone(), log).await;
+    let facts = facts(worker, job, handler, started);
+    let outcome = classify(report.end, &job.claimed, handler);
+    settlement(worker, &job.claimed, outcome, Some(facts))
+}
+
+/// What the guest is told.
+fn decode(claimed: &ClaimedJob) -> GuestJob {
+    let job = &claimed.job;
+    let facts = job.traceparent.iter().map(|t| ("traceparent".to_owned(), t.clone())).collect();
+    GuestJob {
+        id: job.id.to_string(),
+        kind: job.kind.to_string(),
+        queue: job.queue.to_string(),
+        attempt: claimed.attempt,
+        max_attempts: claimed.max_attempts,
+        enqueued_ms: job.enqueued_ms,
+        due_ms: claimed.due_ms,
+        meta: job.meta.clone(),
+        facts,
+        payload: job.payload.clone(),
+    }
+}
+
+/// The handler's limits; the time-out is the smaller of the job's and the handler's.
+fn prepare_limits(claimed: &ClaimedJob, handler: &Handler) -> Limits {
+    let mut limits = handler.limits.clone();
+    if let Some(timeout_ms) = claimed.job.timeout_ms {
+        limits.timeout_ms = limits.timeout_ms.min(timeout_ms);
+    }
+    limits
+}
+
+/// When it ran, on the store's clock.
+fn facts(worker: &Worker, job: &InHand, handler: &Handler, started: Monotonic) -> RunFacts {
+    let started_us = job.clock.us_at(started);
+    RunFacts {
+        started_us,
+        duration_us: monotonic().duration_since(started).as_micros() as u64,
+        lateness_us: started_us.saturating_sub(job.claimed.due_ms.saturating_mul(1_000)),
+        runner: worker.config.name.clone(),
+        handler: handler.hash.clone(),
+    }
+}
+
+/// Applies the retry policy.
+fn classify(end: RunEnd, claimed: &ClaimedJob, handler: &Handler) -> Outcome {
+    let attempt = Attempt {
+        number: claimed.attempt,
+        max: claimed.max_attempts,
+        backoff: handler.backoff,
+        keep_results: handler.keep_results,
+    };
+    decide(end, attempt, random_unit())
+}
+
+/// The settlement of a job that never started: back to its place, attempt unspent.
+pub(super) fn give_back(worker: &Worker, claimed: &ClaimedJob, message: Option<String>) -> Settlement {
+    settlement(worker, claimed, Outcome::Released { message }, None)
+}
+
+/// A settlement under the runner's retention.
+pub(super) fn settlement(
+    worker: &Worker,
+    claimed: &ClaimedJob,
+    outcome: Outcome,
+    run: Option<RunFacts>,
+) -> Settlement {
+    let retention = match outcome {
+        Outcome::Dead { .. } => worker.config.retention_dead,
+        _ => worker.config.retention_finished,
+    };
+    Settlement {
+        lease: claimed.lease.clone(),
+        lane: Lane { queue: claimed.job.queue.clone(), kind: claimed.job.kind.clone() },
+        outcome,
+        run,
+        retention,
+        id_memory: worker.config.id_memory,
+    }
+}

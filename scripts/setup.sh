@@ -1,0 +1,30 @@
+#!/bin/sh
+# Installs what is missing on a Debian or Ubuntu machine with rustup. Does nothing when all is there.
+set -eu
+
+need() { # command, what to do
+    command -v "$1" >/dev/null 2>&1 || { echo "setup: $1 is missing: $2" >&2; exit 1; }
+}
+need cargo "install Rust with rustup, https://rustup.rs"
+need cc "apt-get install build-essential"
+
+target=wasm32-wasip1
+if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
+    need rustup "the Rust target $target comes with it"
+    rustup target add "$target"
+fi
+
+missing=""
+command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
+command -v python3 >/dev/null 2>&1 || missing="$missing python3"
+# A Python without ensurepip makes no virtual environments (Debian keeps it in a package of its own).
+python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
+if [ -n "$missing" ]; then
+    need apt-get "install$missing"
+    root=""
+    [ "$(id -u)" -eq 0 ] || root=sudo
+    echo "setup: installing$missing" >&2
+    $root apt-get update -qq
+    # shellcheck disable=SC2086 # a list of packages
+    DEBIAN_FRONTEND=noninteractive $root apt-get install -y -qq --no-install-recommends $missing >/dev/null
+fi

@@ -1,0 +1,14 @@
+#!/bin/sh
+# Runs every test: with cargo-nextest where it is installed, else with cargo test.
+set -eu
+cd "$(dirname "$0")/.."
+# No test uses a store that it did not start itself.
+unset REDIS_URL HOURHAND_STORE HOURHAND_NAMESPACE HOURHAND_HANDLERS || true
+
+if cargo nextest --version >/dev/null 2>&1; then
+    cargo nextest run --workspace
+else
+    cargo test --workspace
+fi
+cargo test --workspace --doc
+cargo test --manifest-path guest-examples/Cargo.toml --workspace --target-dir target/guests-native

@@ -1,0 +1,60 @@
+//! What the generated bindings need at run time, in the little that they need of it.
+//!
+//! It takes the place of the `wit-bindgen` crate, so that a handler's first build does not compile a
+//! bindings generator.
+
+use std::alloc::{Layout, alloc, handle_alloc_error, realloc};
+
+/// Gives the host memory to put a job into: the canonical ABI's `realloc`.
+#[unsafe(export_name = "cabi_realloc")]
+unsafe extern "C" fn cabi_realloc(old: *mut u8, old_len: usize, align: usize, new_len: usize) -> *mut u8 {
+    if new_len == 0 {
+        return std::ptr::without_provenance_mut(align);
+    }
+    // SAFETY: the host passes a power of two as alignment, and as `old` nothing or what this function
+    // returned for `old_len` bytes before.
+    unsafe {
+        let (layout, memory) = if old_len == 0 {
+            let layout = Layout::from_size_align_unchecked(new_len, align);
+            (layout, alloc(layout))
+        } else {
+            let layout = Layout::from_size_align_unchecked(old_len, align);
+            (layout, realloc(old, layout, new_len))
+        };
+        if memory.is_null() {
+            handle_alloc_error(layout);
+        }
+        memory
+    }
+}
+
+/// Called by the bindings so that `cabi_realloc` is linked wherever they are.
+pub(crate) fn maybe_link_cabi_realloc() {
+    #[used]
+    static LINKED: unsafe extern "C" fn(*mut u8, usize, usize, usize) -> *mut u8 = cabi_realloc;
+}
+
+/// Runs the module's start-up functions before its first call: libc's, and those that list the
+/// handlers. Naming `__wasm_call_ctors` keeps the linker from wrapping each export in one more call
+/// of it.
+pub(crate) fn run_ctors_once() {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    static RAN: AtomicBool = AtomicBool::new(false);
+    unsafe extern "C" {
+        fn __wasm_call_ctors();
+    }
+    if !RAN.swap(true, Ordering::Relaxed) {
+        // SAFETY: the linker makes this function, and it is called once.
+        unsafe { __wasm_call_ctors() };
+    }
+}
+
+/// Takes the place of libc's import of WASI's `proc_exit`, which on its way through the component model
+/// would lose the code: [`std::process::exit`] ends here.
+#[unsafe(export_name = "__imported_wasi_snapshot_preview1_proc_exit")]
+extern "C" fn proc_exit(code: u32) -> ! {
+    crate::bindings::hourhand::job::host::exit(code);
+    // A host does not return from it.
+    core::arch::wasm32::unreachable()
+}

@@ -1,0 +1,273 @@
+//! Run handlers natively, under plain `cargo test`.
+//!
+//! A [`TestHost`] stands in for the runner: it says what the handler sees of its job and what time it
+//! is, and keeps what the handler logged. What a runner adds around it (time-outs, memory limits,
+//! retries) is not there.
+//!
+//! ```
+//! use hourhand_sdk::prelude::*;
+//!
+//! #[handler]
+//! fn greet(ctx: &Context, name: String) -> Result<String, Failure> {
+//!     match ctx.meta("language") {
+//!         Some("de") => Ok(format!("Guten Tag, {name}!")),
+//!         Some(other) => Err(Failure::permanent(format_args!("no greeting in {other}"))),
+//!         None => Ok(format!("Hello, {name}!")),
+//!     }
+//! }
+//!
+//! // From bytes to bytes, as the runner does it:
+//! let run = TestHost::new().meta("language", "de").run::<greet>(r#""Ada""#);
+//! assert_eq!(run.result::<String>(), "Guten Tag, Ada!");
+//!
+//! // What happens to a payload of another shape:
+//! let run = TestHost::new().run::<greet>("17");
+//! assert!(matches!(run.outcome, Outcome::Failed(Failure::Decode(_))));
+//!
+//! // Or just the function, with values:
+//! let greeting = TestHost::new().enter(|ctx| greet(ctx, "Bob".to_owned()));
+//! assert_eq!(greeting, Ok("Hello, Bob!".to_owned()));
+//! ```
+
+use std::any::Any;
+use std::cell::RefCell;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::rc::Rc;
+use std::time::{Duration, SystemTime};
+
+use serde::de::DeserializeOwned;
+
+use crate::{Context, Failure, Handler, Level, host};
+
+/// What the job's time-out is until [`TestHost::timeout`] says otherwise.
+const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
+
+/// Stands in for a runner. Every setting has a default: the first of 5 attempts of a job `test` that
+/// was enqueued at its due time, which is now.
+#[derive(Debug, Clone)]
+pub struct TestHost {
+    ctx: Context,
+    kind: Option<String>,
+    now: Option<SystemTime>,
+    due_at: Option<SystemTime>,
+    timeout: Duration,
+}
+
+/// What a run of a handler was.
+#[derive(Debug, Clone, PartialEq)]
+pub struct TestRun {
+    /// What it ended in.
+    pub outcome: Outcome,
+    /// What it logged, in order.
+    pub logs: Vec<LogLine>,
+}
+
+/// What a run of a handler ended in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// It returned a result; empty is none.
+    Completed(Vec<u8>),
+    /// It returned a failure, or its payload did not decode.
+    Failed(Failure),
+    /// It panicked, with this text. To a runner that is a retry with the reason `panic`.
+    Panicked(String),
+}
+
+/// A line of a job's log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogLine {
+    /// How much it matters.
+    pub level: Level,
+    /// The text.
+    pub message: String,
+}
+
+impl Default for TestHost {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl TestHost {
+    /// A host with the defaults.
+    pub fn new() -> Self {
+        let ctx = Context {
+            id: "test".to_owned(),
+            kind: String::new(),
+            queue: String::new(),
+            attempt: 1,
+            max_attempts: 5,
+            enqueued_at: SystemTime::UNIX_EPOCH,
+            due_at: SystemTime::UNIX_EPOCH,
+            deadline: SystemTime::UNIX_EPOCH,
+            meta: Vec::new(),
+            facts: Vec::new(),
+        };
+        Self { ctx, kind: None, now: None, due_at: None, timeout: TIMEOUT_DEFAULT }
+    }
+
+    /// Sets the job's id.
+    #[must_use]
+    pub fn id(mut self, id: impl Into<String>) -> Self {
+        self.ctx.id = id.into();
+        self
+    }
+
+    /// Sets the job's kind; by default that of the handler that runs.
+    #[must_use]
+    pub fn kind(mut self, kind: impl Into<String>) -> Self {
+        self.kind = Some(kind.into());
+        self
+    }
+
+    /// Sets the job's queue; by default its kind's name.
+    #[must_use]
+    pub fn queue(mut self, queue: impl Into<String>) -> Self {
+        self.ctx.queue = queue.into();
+        self
+    }
+
+    /// Sets which attempt it is, counted from 1.
+    #[must_use]
+    pub fn attempt(mut self, attempt: u32) -> Self {
+        self.ctx.attempt = attempt;
+        self
+    }
+
+    /// Sets how many attempts the job has.
+    #[must_use]
+    pub fn max_attempts(mut self, max_attempts: u32) -> Self {
+        self.ctx.max_attempts = max_attempts;
+        self
+    }
+
+    /// Attaches a piece of meta data.
+    #[must_use]
+    pub fn meta(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
+        self.ctx.meta.push((key.into(), value.into()));
+        self
+    }
+
+    /// Sets the trace context.
+    #[must_use]
+    pub fn traceparent(mut self, traceparent: impl Into<String>) -> Self {
+        self.ctx.facts.push(("traceparent".to_owned(), traceparent.into()));
+        self
+    }
+
+    /// Stops the handler's clock ([`Context::now`]) at `now`; by default it is the system's.
+    #[must_use]
+    pub fn now(mut self, now: SystemTime) -> Self {
+        self.now = Some(now);
+        self
+    }
+
+    /// Sets when the job was to start, which is also when it was enqueued; by default now.
+    #[must_use]
+    pub fn due_at(mut self, due_at: SystemTime) -> Self {
+        self.due_at = Some(due_at);
+        self
+    }
+
+    /// Sets how far away the deadline is. Nothing stops a handler that takes longer.
+    #[must_use]
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        self.timeout = timeout;
+        self
+    }
+}
+
+/// The thread's host while a handler runs.
+struct Recorder {
+    now: Option<SystemTime>,
+    logs: RefCell<Vec<LogLine>>,
+}
+
+impl host::Host for Recorder {
+    fn log(&self, level: Level, message: &str) {
+        self.logs.borrow_mut().push(LogLine { level, message: message.to_owned() });
+    }
+
+    fn now(&self) -> SystemTime {
+        #[allow(clippy::disallowed_methods, reason = "a test host without a set time has the system's")]
+        self.now.unwrap_or_else(SystemTime::now)
+    }
+}
+
+impl TestHost {
+    /// Runs the handler `H` as a runner does: from the payload's bytes to the result's.
+    pub fn run<H: Handler>(&self, payload: impl Into<Vec<u8>>) -> TestRun {
+        let ctx = self.context(H::KIND);
+        let recorder = self.recorder();
+        let caught = host::entered(recorder.clone(), || {
+            catch_unwind(AssertUnwindSafe(|| H::run(&ctx, payload.into())))
+        });
+        let outcome = match caught {
+            Ok(Ok(result)) => Outcome::Completed(result),
+            Ok(Err(failure)) => Outcome::Failed(failure),
+            Err(panic) => Outcome::Panicked(text(panic.as_ref())),
+        };
+        TestRun { outcome, logs: recorder.logs.take() }
+    }
+
+    /// Calls `work` with a context, and with this host behind it.
+    pub fn enter<T>(&self, work: impl FnOnce(&Context) -> T) -> T {
+        let ctx = self.context("test");
+        host::entered(self.recorder(), || work(&ctx))
+    }
+
+    fn recorder(&self) -> Rc<Recorder> {
+        Rc::new(Recorder { now: self.now, logs: RefCell::default() })
+    }
+
+    fn context(&self, kind: &str) -> Context {
+        let mut ctx = self.ctx.clone();
+        ctx.kind = self.kind.clone().unwrap_or_else(|| kind.to_owned());
+        if ctx.queue.is_empty() {
+            ctx.queue.clone_from(&ctx.kind);
+        }
+        #[allow(clippy::disallowed_methods, reason = "a test host without a set time has the system's")]
+        let now = self.now.unwrap_or_else(SystemTime::now);
+        ctx.due_at = self.due_at.unwrap_or(now);
+        ctx.enqueued_at = ctx.due_at;
+        ctx.deadline = now + self.timeout;
+        ctx
+    }
+}
+
+fn text(panic: &(dyn Any + Send)) -> String {
+    let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
+    text.or_else(|| panic.downcast_ref().cloned()).unwrap_or_else(|| "a panic without a text".to_owned())
+}
+
+impl TestRun {
+    /// The result, read as JSON.
+    ///
+    /// # Panics
+    /// When the run did not complete, or its result is something else: the test has failed.
+    pub fn result<T: DeserializeOwned>(&self) -> T {
+        let bytes = self.result_bytes();
+        serde_json::from_slice(bytes)
+            .unwrap_or_else(|error| panic!("result {:?}: {error}", String::from_utf8_lossy(bytes)))
+    }
+
+    /// The result as text.
+    ///
+    /// # Panics
+    /// When the run did not complete, or its result is not UTF-8: the test has failed.
+    pub fn result_text(&self) -> &str {
+        let bytes = self.result_bytes();
+        std::str::from_utf8(bytes).unwrap_or_else(|error| panic!("the result is no text: {error}"))
+    }
+
+    /// The result's bytes.
+    ///
+    /// # Panics
+    /// When the run did not complete: the test has failed.
+    pub fn result_bytes(&self) -> &[u8] {
+        match &self.outcome {
+            Outcome::Completed(bytes) => bytes,
+            other => panic!("the handler did not complete: {other:?}, logs {:?}", self.logs),
+        }
+    }
+}

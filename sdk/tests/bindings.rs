@@ -1,0 +1,35 @@
+//! `src/bindings.rs` is what the generator makes of `wit/job.wit`.
+//!
+//! After a change of `wit/`: `UPDATE_BINDINGS=1 cargo test -p hourhand-sdk --test bindings`.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+fn the_bindings_are_those_of_the_interface() {
+    let sdk = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let output = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()))
+        .args(["run", "--quiet", "--locked", "--manifest-path"])
+        .arg(sdk.join("bindgen/Cargo.toml"))
+        .arg("--target-dir")
+        .arg(Path::new(env!("CARGO_TARGET_TMPDIR")).join("bindgen"))
+        .arg("--")
+        .arg(sdk.join("../wit"))
+        .output()
+        .expect("run cargo");
+    assert!(output.status.success(), "generate the bindings: {}", String::from_utf8_lossy(&output.stderr));
+    let generated = String::from_utf8(output.stdout).expect("UTF-8");
+
+    let path = sdk.join("src/bindings.rs");
+    if std::env::var_os("UPDATE_BINDINGS").is_some() {
+        fs::write(&path, &generated).expect("write the bindings");
+    }
+    let checked_in = fs::read_to_string(&path).expect("read the bindings");
+    let differ = checked_in.lines().zip(generated.lines()).position(|(old, new)| old != new);
+    assert!(
+        checked_in == generated,
+        "src/bindings.rs differs from wit/ (first at line {:?}): run this test with UPDATE_BINDINGS=1",
+        differ.map(|line| line + 1)
+    );
+}

@@ -1,0 +1,70 @@
+//! Guests that do not behave: each ends as one failed attempt with its reason, and harms nobody.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use crate::harness::hourhand::Hourhand;
+use crate::harness::redis_server::RedisServer;
+
+const SOON: Duration = Duration::from_secs(30);
+
+fn fails(here: &Hourhand, kind: &str, payload: &str, timeout: &str) -> Value {
+    let id = format!("bad-{kind}-{}", payload.len());
+    here.ok(&["enqueue", kind, payload, "--id", &id, "--max-attempts", "1", "--timeout", timeout]);
+    here.job_in(&id, "dead", SOON)
+}
+
+#[test]
+fn hostile_guests_end_with_the_right_reason_and_the_runner_lives() {
+    let redis = RedisServer::start();
+    let here = Hourhand::new(&redis.url(), &["spin", "nap", "grow", "shout", "recurse", "echo"]);
+    let mut runner = here.runner(&[]);
+    for (kind, payload, reason) in [
+        ("spin", "null", "timeout"),
+        ("nap", r#"{"ms":3600000}"#, "timeout"),
+        ("nap", r#"{"ms":18446744073709551615}"#, "timeout"),
+        ("grow", r#"{"mib":4096}"#, "memory"),
+        ("recurse", "null", "stack"),
+    ] {
+        let job = fails(&here, kind, payload, "1s");
+        assert_eq!(job["error"]["reason"], reason, "{kind} {payload}: {job:#}");
+        assert_eq!(job["attempt"], 1);
+        let took: f64 = job["duration_ms"].as_f64().unwrap();
+        assert!(took < 2_000.0, "{kind} took {took} ms");
+    }
+    here.ok(&["enqueue", "shout", r#"{"bytes":1000000000}"#, "--id", "loud", "--timeout", "25s"]);
+    let loud = here.job_in("loud", "completed", SOON);
+    assert_eq!(loud["attempt"], 1, "{loud:#}");
+    let log = here.ok(&["job", "logs", "loud"]);
+    assert!(log.len() < 100_000, "{} bytes of log", log.len());
+    here.ok(&["enqueue", "echo", "1", "--wait"]);
+    assert_eq!(runner.stop().code(), Some(0));
+}
+
+#[test]
+fn half_a_runner_of_spinning_guests_makes_nobody_late() {
+    let redis = RedisServer::start();
+    let here = Hourhand::new(&redis.url(), &["spin", "echo"]);
+    let _runner = here.runner(&["--concurrency", "32"]);
+    let mut lines = String::new();
+    for _ in 0..16 {
+        lines.push_str("{\"kind\":\"spin\",\"timeout\":\"12s\",\"max_attempts\":1,\"payload\":null}\n");
+    }
+    for n in 0..400 {
+        let delay = 1_000 + n * 20;
+        lines.push_str(&format!("{{\"kind\":\"echo\",\"delay\":\"{delay}ms\",\"payload\":{n}}}\n"));
+    }
+    std::fs::write(here.dir.path().join("mixed.ndjson"), lines).unwrap();
+    here.ok(&["enqueue", "--ndjson", "mixed.ndjson"]);
+    here.counts("echo", "all echoes end", Duration::from_secs(60), |q| q["completed"] == 400);
+    let jobs = here.all_jobs(&["--queue", "echo", "--state", "completed"]);
+    let mut lateness: Vec<f64> = jobs.iter().map(|j| j["lateness_ms"].as_f64().unwrap()).collect();
+    lateness.sort_by(f64::total_cmp);
+    let p99 = lateness[lateness.len() * 99 / 100];
+    println!("lateness beside 16 spinning guests: p50 {} ms, p99 {p99} ms", lateness[lateness.len() / 2]);
+    // The promise is 50 ms on a quiet machine; a test on a shared one only tells starvation from service.
+    assert!(p99 < 500.0, "p99 {p99} ms");
+    let spins = here.all_jobs(&["--queue", "spin", "--state", "running"]);
+    assert!(!spins.is_empty(), "the spinning ones were there all the time");
+}

@@ -1,0 +1,73 @@
+//! An idle runner wakes on time, costs nothing meanwhile, and keeps to priorities.
+
+use std::time::Duration;
+
+use crate::harness::hourhand::Hourhand;
+use crate::harness::redis_server::RedisServer;
+
+#[test]
+fn an_idle_runner_wakes_on_time_for_jobs_of_before_and_of_others() {
+    let redis = RedisServer::start();
+    let here = Hourhand::new(&redis.url(), &["echo"]);
+    here.ok(&["enqueue", "echo", "1", "--id", "before", "--delay", "4s"]);
+    let runner = here.runner(&[]);
+    here.ok(&["enqueue", "echo", "1", "--id", "far", "--delay", "1h"]);
+    here.ok(&["enqueue", "echo", "1", "--id", "idle", "--delay", "2s"]);
+    here.ok(&["enqueue", "echo", "1", "--id", "other", "--delay", "2500ms", "--queue", "elsewhere"]);
+    for id in ["idle", "other", "before"] {
+        let job = here.job_in(id, "completed", Duration::from_secs(20));
+        assert!(job["lateness_ms"].as_f64().unwrap() < 250.0, "{job:#}");
+    }
+    assert_eq!(here.job("far")["state"], "scheduled");
+    drop(runner);
+}
+
+#[test]
+fn an_idle_runner_makes_few_calls_and_takes_no_cpu() {
+    let redis = RedisServer::start();
+    let here = Hourhand::new(&redis.url(), &["echo"]);
+    let runner = here.runner(&[]);
+    here.ok(&["enqueue", "echo", "1", "--wait"]);
+    let calls = redis.count_commands_during(Duration::from_secs(5));
+    assert!(calls < 25, "{calls} commands in 5 s of idleness");
+    let before = runner.cpu();
+    std::thread::sleep(Duration::from_secs(3));
+    let used = runner.cpu() - before;
+    assert!(used < Duration::from_millis(300), "{used:?} of CPU in 3 s of idleness");
+}
+
+#[test]
+fn priorities_hold_for_delayed_and_retried_jobs() {
+    let redis = RedisServer::start();
+    let here = Hourhand::new(&redis.url(), &["nap"]);
+    for n in 0..4 {
+        here.ok(&["enqueue", "nap", r#"{"ms":600}"#, "--id", &format!("low{n}"), "--priority", "low"]);
+    }
+    here.ok(&["enqueue", "nap", r#"{"ms":1}"#, "--id", "high", "--priority", "high", "--delay", "1s"]);
+    let _runner = here.runner(&["--concurrency", "1"]);
+    let high = here.job_in("high", "completed", Duration::from_secs(30));
+    let last = here.job_in("low3", "completed", Duration::from_secs(30));
+    assert!(
+        high["started_at"].as_str() < last["started_at"].as_str(),
+        "the high one went before the low ones that waited: {high:#} {last:#}"
+    );
+}
+
+#[test]
+fn until_idle_ends_when_nothing_is_left_and_paused_or_unserved_jobs_do_not_count() {
+    let redis = RedisServer::start();
+    let here = Hourhand::new(&redis.url(), &["nonce", "nap"]);
+    here.ok(&["enqueue", "nonce", "null", "--id", "a", "--delay", "1s"]);
+    here.ok(&["enqueue", "nap", r#"{"ms":700}"#, "--id", "b"]);
+    here.ok(&["enqueue", "nobody", "null", "--id", "c"]);
+    here.ok(&["queue", "pause", "held"]);
+    here.ok(&["enqueue", "nonce", "null", "--id", "d", "--queue", "held"]);
+    let mut runners = [here.runner_unready(&["--until-idle"]), here.runner_unready(&["--until-idle"])];
+    for runner in &mut runners {
+        assert_eq!(runner.wait(Duration::from_secs(30)).code(), Some(0));
+    }
+    assert_eq!(here.job("a")["state"], "completed");
+    assert_eq!(here.job("b")["state"], "completed");
+    assert_eq!(here.job("c")["state"], "ready");
+    assert_eq!(here.job("d")["state"], "ready");
+}

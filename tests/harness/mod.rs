@@ -1,0 +1,10 @@
+//! What the end-to-end tests stand on: real servers on free ports, the real binary, real modules.
+//!
+//! Each part ends what it started, by pid, when it is dropped. Nothing here reads `REDIS_URL` or any
+//! other setting of the machine: every process gets an environment made for it.
+#![allow(dead_code, reason = "each test binary uses some of it")]
+
+pub mod guests;
+pub mod hourhand;
+pub mod redis_server;
+pub mod waiting;
