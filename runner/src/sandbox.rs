@@ -22,7 +22,6 @@ mod stop;
 mod turns;
 mod wrap;
 
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -30,7 +29,7 @@ use bytes::Bytes;
 
 use crate::backoff::Backoff;
 use crate::names::Name;
-use crate::outcome::RunEnd;
+use crate::outcome::{RunEnd, capped};
 
 use cache::CodeCache;
 use limiter::MemoryMeter;
@@ -168,6 +167,26 @@ pub enum LoadError {
     Compile(String),
 }
 
+/// Longest message of a [`LoadError`], in bytes.
+const LOAD_MESSAGE_BYTES_MAX: usize = 1_000;
+
+impl LoadError {
+    /// The same, in one line of bounded length: a module's names go into messages, and it may have been
+    /// made to write to an operator's terminal.
+    fn tidied(self) -> Self {
+        let tidy = |text: String| {
+            let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let printable = line.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect();
+            capped(printable, LOAD_MESSAGE_BYTES_MAX)
+        };
+        match self {
+            Self::Incomplete(text) => Self::Incomplete(tidy(text)),
+            Self::Refused(text) => Self::Refused(tidy(text)),
+            Self::Compile(text) => Self::Compile(tidy(text)),
+        }
+    }
+}
+
 /// The process's sandbox: engine, pool, compile threads and memory cap.
 pub struct Sandbox {
     ground: Ground,
@@ -222,9 +241,7 @@ impl Sandbox {
     /// [`LoadError`] with the cause and the fix.
     pub fn load(&self, name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
         let _one_at_a_time = self.compiling.lock();
-        // The compiler's own faults are not security faults to its authors, but must not end our threads.
-        catch_unwind(AssertUnwindSafe(|| self.loader.load(name, bytes)))
-            .unwrap_or_else(|_| Err(LoadError::Compile("the compiler panicked".to_owned())))
+        self.loader.load(name, bytes)
     }
 
     /// Runs one job in a fresh instance. Never panics, and outlives its time-out by a moment at most.

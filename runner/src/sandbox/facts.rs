@@ -76,6 +76,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Facts, LoadError> {
             other => read_section(&mut facts, other, depth == 1, bytes.len())?,
         }
     }
+    declared::no_kind_twice(&facts.declared)?;
     Ok(facts)
 }
 

@@ -50,7 +50,7 @@ pub fn inspect(name: &str, bytes: &[u8]) -> Inspection {
     };
     let facts = match check::looks_like_wasm(bytes).and_then(|()| facts::read(bytes)) {
         Ok(facts) => facts,
-        Err(refusal) => return Inspection { refusal: Some(refusal), ..inspection },
+        Err(refusal) => return Inspection { refusal: Some(refusal.tidied()), ..inspection },
     };
     inspection.form = Some(facts.form);
     inspection.interface = check::handler_version(&facts);

@@ -95,8 +95,15 @@ impl Loader {
         })
     }
 
-    /// Loads a module, from the cache where it is there.
+    /// Loads a module, from the cache where it is there. Never panics.
     pub(super) fn load(&self, name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
+        // To their authors, panics of compilers on bad input are no security faults.
+        catch_unwind(AssertUnwindSafe(|| self.load_checked(name, bytes)))
+            .unwrap_or_else(|_| Err(LoadError::Compile("the compiler panicked".to_owned())))
+            .map_err(LoadError::tidied)
+    }
+
+    fn load_checked(&self, name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
         check::looks_like_wasm(bytes)?;
         let facts = facts::read(bytes)?;
         check::is_handler(&facts)?;

@@ -163,19 +163,15 @@ fn escaped_head(bytes: &[u8], budget: usize) -> (String, usize) {
 fn escaped_tail(bytes: &[u8], budget: usize) -> (String, usize) {
     // The tail may begin inside a character: drop what continues one.
     let inside = bytes.iter().take(3).take_while(|b| (**b & 0xC0) == 0x80).count();
-    let mut pieces = Vec::new();
-    for (raw, character) in characters(&bytes[inside..]) {
-        let mut piece = String::new();
-        push_escaped(&mut piece, character);
-        pieces.push((raw, piece));
-    }
-    let (mut size, mut from) = (0, pieces.len());
-    while from > 0 && size + pieces[from - 1].1.len() <= budget {
+    let all: Vec<(usize, char)> = characters(&bytes[inside..]).collect();
+    let (mut size, mut from) = (0, all.len());
+    while from > 0 && size + escaped_len(all[from - 1].1) <= budget {
         from -= 1;
-        size += pieces[from].1.len();
+        size += escaped_len(all[from].1);
     }
-    let rest = inside + pieces[..from].iter().map(|(raw, _)| raw).sum::<usize>();
-    (pieces[from..].iter().map(|(_, piece)| piece.as_str()).collect(), rest)
+    let mut text = String::with_capacity(size);
+    all[from..].iter().for_each(|(_, character)| push_escaped(&mut text, *character));
+    (text, inside + all[..from].iter().map(|(raw, _)| raw).sum::<usize>())
 }
 
 /// How many bytes at the end of `bytes` begin a character that goes on after them.
@@ -197,6 +193,17 @@ fn characters(bytes: &[u8]) -> impl Iterator<Item = (usize, char)> + '_ {
         let replaced = (bad > 0).then_some((bad, char::REPLACEMENT_CHARACTER));
         chunk.valid().chars().map(|c| (c.len_utf8(), c)).chain(replaced)
     })
+}
+
+/// How many bytes [`push_escaped`] adds.
+fn escaped_len(character: char) -> usize {
+    match character {
+        '\n' | '\t' => 1,
+        '\r' => 2,
+        c if c.is_control() && (c as u32) < 0x80 => 4,
+        c if c.is_control() => 6,
+        c => c.len_utf8(),
+    }
 }
 
 fn push_escaped(text: &mut String, character: char) {
@@ -314,6 +321,15 @@ mod tests {
                 std::str::from_utf8(tail).unwrap()
             );
             assert_eq!(text, wanted, "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_an_escape_is_known() {
+        for character in (0..0x300).chain([0x20AC, 0x1F600]).filter_map(char::from_u32) {
+            let mut text = String::new();
+            push_escaped(&mut text, character);
+            assert_eq!(escaped_len(character), text.len(), "{character:?}");
         }
     }
 
