@@ -85,8 +85,8 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
         format!("cannot keep a session file in {}; choose another --state-dir", settings.state_dir.display())
     })?;
     let config = worker_config(&settings);
-    let (worker, mut loops) =
-        Worker::start(config, session, store, registry.clone(), sandbox, guests).context("cannot start the timer")?;
+    let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
+        .context("cannot start the timer")?;
     crate::upkeep::start(&worker, &mut loops.serving);
     loops.serving.spawn(say_when_serving(Arc::clone(&worker), registry.clone()));
 
@@ -214,7 +214,11 @@ async fn stop_gracefully(worker: &Arc<Worker>, loops: Loops, stop: &mut StopSign
     worker.stop_claiming();
     let told = monotonic();
     let counts = worker.hand.counts();
-    tracing::info!(running = counts.running, grace_ms = worker.config.grace.as_millis() as u64, "the runner stops");
+    tracing::info!(
+        running = counts.running,
+        grace_ms = worker.config.grace.as_millis() as u64,
+        "the runner stops"
+    );
     let finish = async {
         let mut released = false;
         loop {
@@ -263,7 +267,11 @@ struct StopSignals {
 impl StopSignals {
     fn new() -> anyhow::Result<Self> {
         let of = |kind| signal(kind).context("cannot listen to signals");
-        Ok(Self { terminate: of(SignalKind::terminate())?, interrupt: of(SignalKind::interrupt())?, told: false })
+        Ok(Self {
+            terminate: of(SignalKind::terminate())?,
+            interrupt: of(SignalKind::interrupt())?,
+            told: false,
+        })
     }
 
     /// Returns when the process has been told to stop, now or before.
@@ -288,7 +296,7 @@ impl StopSignals {
 /// # Errors
 /// When it is no folder that can be read.
 pub fn check_handlers_dir(dir: &Path) -> anyhow::Result<()> {
-    std::fs::read_dir(dir)
-        .map(drop)
-        .with_context(|| format!("cannot read the handlers folder {}: make it, or name another with --handlers", dir.display()))
+    std::fs::read_dir(dir).map(drop).with_context(|| {
+        format!("cannot read the handlers folder {}: make it, or name another with --handlers", dir.display())
+    })
 }

@@ -8,10 +8,12 @@ mod files;
 mod folder;
 mod loading;
 mod publish;
+mod tracked;
 mod watch;
 
 use std::collections::BTreeMap;
 use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -29,6 +31,9 @@ use crate::sandbox::{Limits, Module, Sandbox};
 use files::Files;
 use loading::LoadOrder;
 use publish::Published;
+
+/// A loop that panicked begins again after this.
+const AFTER_PANIC: Duration = Duration::from_secs(1);
 
 /// Settings of the handlers folder.
 #[derive(Debug, Clone)]
@@ -186,7 +191,7 @@ impl Registry {
         let (loader, done) = (Arc::clone(&shared), hints.clone());
         spawn("handlers-load", move || loading::run(&loader, &ordered, &done))?;
         let (scanner, hint) = (Arc::clone(&shared), hints.clone());
-        spawn("handlers-scan", move || scanner.watch_folder(hint, &hinted, &orders))?;
+        spawn("handlers-scan", move || scanner.watch_folder(&hint, &hinted, &orders))?;
         Ok(Self(Arc::new(Watching { shared, hints })))
     }
 
@@ -216,14 +221,22 @@ impl Drop for Watching {
     }
 }
 
-fn spawn(name: &str, body: impl FnOnce() + Send + 'static) -> Result<(), RegistryError> {
-    std::thread::Builder::new().name(name.to_owned()).spawn(body).map(drop).map_err(RegistryError::Thread)
+/// A thread whose loop begins again after a panic: a folder that nobody watches any more would go
+/// unnoticed for days.
+fn spawn(name: &'static str, body: impl Fn() + Send + 'static) -> Result<(), RegistryError> {
+    let run = move || {
+        while catch_unwind(AssertUnwindSafe(&body)).is_err() {
+            tracing::error!(thread = name, "panic in the registry; going on");
+            std::thread::sleep(AFTER_PANIC);
+        }
+    };
+    std::thread::Builder::new().name(name.to_owned()).spawn(run).map(drop).map_err(RegistryError::Thread)
 }
 
 impl Shared {
     /// The scan thread: scans every so often, on a hint, and when a file's quiet time is over.
-    fn watch_folder(&self, hint: SyncSender<()>, hinted: &Receiver<()>, orders: &mpsc::Sender<LoadOrder>) {
-        let mut watch = watch::Watch::new(self.config.dir.clone(), self.config.scan_every, hint);
+    fn watch_folder(&self, hint: &SyncSender<()>, hinted: &Receiver<()>, orders: &mpsc::Sender<LoadOrder>) {
+        let mut watch = watch::Watch::new(self.config.dir.clone(), self.config.scan_every, hint.clone());
         let mut unreadable = false;
         loop {
             let next_check = self.files.lock().next_check(clock::monotonic());
@@ -249,7 +262,7 @@ impl Shared {
                 Err(_) => {}
             }
             // Hints come in storms: one scan answers for all of them.
-            std::thread::sleep(files::QUIET_CHECK);
+            std::thread::sleep(tracked::QUIET_CHECK);
         }
     }
 

@@ -29,7 +29,7 @@ use bytes::Bytes;
 
 use crate::backoff::Backoff;
 use crate::names::Name;
-use crate::outcome::RunEnd;
+use crate::outcome::{RunEnd, capped};
 
 use cache::CodeCache;
 use limiter::MemoryMeter;
@@ -165,6 +165,26 @@ pub enum LoadError {
     /// It does not compile.
     #[error("it does not compile: {0}")]
     Compile(String),
+}
+
+/// Longest message of a [`LoadError`], in bytes.
+const LOAD_MESSAGE_BYTES_MAX: usize = 1_000;
+
+impl LoadError {
+    /// The same, in one line of bounded length: a module's names go into messages, and it may have been
+    /// made to write to an operator's terminal.
+    fn tidied(self) -> Self {
+        let tidy = |text: String| {
+            let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
+            let printable = line.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect();
+            capped(printable, LOAD_MESSAGE_BYTES_MAX)
+        };
+        match self {
+            Self::Incomplete(text) => Self::Incomplete(tidy(text)),
+            Self::Refused(text) => Self::Refused(tidy(text)),
+            Self::Compile(text) => Self::Compile(tidy(text)),
+        }
+    }
 }
 
 /// The process's sandbox: engine, pool, compile threads and memory cap.

@@ -91,7 +91,11 @@ impl Upkeep {
     async fn look_at_leases(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
         let worker = Arc::clone(&self.worker);
         let leases = all_leases(&*worker.store).await?;
-        let beats = pulse.sessions.iter().filter(|s| s.beat > 0 || s.info.is_some()).map(|s| (s.session.clone(), s.beat));
+        let beats = pulse
+            .sessions
+            .iter()
+            .filter(|s| s.beat > 0 || s.info.is_some())
+            .map(|s| (s.session.clone(), s.beat));
         let holders = leases.iter().map(|seen| seen.lease.session.clone());
         let lost = self.observer.observe(monotonic(), &worker.session, beats, holders);
         self.give_back_unknown(&leases).await?;

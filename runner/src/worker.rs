@@ -239,8 +239,7 @@ impl Worker {
 
     /// Settles a held job as cancelled. False when it is not held here.
     pub(crate) fn cancel_held(&self, record: u64, token: u64) -> bool {
-        let mut held =
-            self.hand.take_held(|job| job.lease.record == record && job.lease.token == token);
+        let mut held = self.hand.take_held(|job| job.lease.record == record && job.lease.token == token);
         let Some(job) = held.pop() else { return false };
         let outcome = crate::outcome::Outcome::Cancelled;
         self.settle(run_job::settlement(self, &job.claimed, outcome, None), None);

@@ -75,7 +75,8 @@ fn ten_thousand_orders_from_one_file_close_once_each_and_never_early() {
 /// 100,000 jobs on eight runners take half a minute of both cores; `make test` runs a fifth.
 #[test]
 fn many_runners_run_each_job_exactly_once() {
-    let count: usize = std::env::var("HOURHAND_TEST_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
+    let count: usize =
+        std::env::var("HOURHAND_TEST_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
     let redis = RedisServer::start();
     let here = Hourhand::new(&redis.url(), &["nonce"]);
     let keep = ["--concurrency", "16", "--completed-count", "none", "--completed-bytes", "none"];

@@ -13,7 +13,9 @@ fn load(here: &Hourhand, count: usize, over_ms: usize) {
     let mut lines = String::new();
     for n in 0..count {
         let delay = n * over_ms / count;
-        lines.push_str(&format!("{{\"kind\":\"nonce\",\"id\":\"n{n}\",\"delay\":\"{delay}ms\",\"payload\":null}}\n"));
+        lines.push_str(&format!(
+            "{{\"kind\":\"nonce\",\"id\":\"n{n}\",\"delay\":\"{delay}ms\",\"payload\":null}}\n"
+        ));
     }
     fs::write(here.dir.path().join("load.ndjson"), lines).unwrap();
     here.ok(&["enqueue", "--ndjson", "load.ndjson"]);

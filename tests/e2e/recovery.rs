@@ -80,7 +80,8 @@ fn a_stopped_runner_cannot_settle_what_another_took() {
     stalled.signal(libc::SIGSTOP);
     let _other = here.runner(&["--state-dir", "s2"]);
     here.counts("nap", "the other has them", Duration::from_secs(20), |q| {
-        q["running"] == 3 && here.all_jobs(&["--queue", "nap", "--state", "running"]).iter().all(|j| j["attempt"] == 2)
+        q["running"] == 3
+            && here.all_jobs(&["--queue", "nap", "--state", "running"]).iter().all(|j| j["attempt"] == 2)
     });
     stalled.signal(libc::SIGCONT);
     let jobs = all_completed(&here, 3, Duration::from_secs(30));
@@ -89,7 +90,8 @@ fn a_stopped_runner_cannot_settle_what_another_took() {
     });
     for job in jobs {
         assert_eq!(job["attempt"], 2);
-        let completed = job["history"].as_array().unwrap().iter().filter(|e| e["event"] == "completed").count();
+        let completed =
+            job["history"].as_array().unwrap().iter().filter(|e| e["event"] == "completed").count();
         assert_eq!(completed, 1, "{job:#}");
     }
 }
@@ -118,7 +120,8 @@ fn a_runner_whose_registration_was_deleted_recovers_all_the_same() {
     at_redis::command(&redis, &["DEL", "hourhand:{0}:sessions"]);
     let _second = here.runner(&["--state-dir", "s2"]);
     here.counts("nap", "all run again", Duration::from_secs(12), |q| {
-        q["running"] == 5 && here.all_jobs(&["--queue", "nap", "--state", "running"]).iter().all(|j| j["attempt"] == 2)
+        q["running"] == 5
+            && here.all_jobs(&["--queue", "nap", "--state", "running"]).iter().all(|j| j["attempt"] == 2)
     });
 }
 

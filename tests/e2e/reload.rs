@@ -40,7 +40,10 @@ fn a_handler_is_replaced_under_load_and_a_broken_file_leaves_the_old_one() {
     // 50 jobs a second for twelve seconds.
     let mut lines = String::new();
     for n in 0..600 {
-        lines.push_str(&format!("{{\"kind\":\"echo\",\"id\":\"e{n}\",\"delay\":\"{}ms\",\"payload\":{n}}}\n", n * 20));
+        lines.push_str(&format!(
+            "{{\"kind\":\"echo\",\"id\":\"e{n}\",\"delay\":\"{}ms\",\"payload\":{n}}}\n",
+            n * 20
+        ));
     }
     fs::write(here.dir.path().join("load.ndjson"), lines).unwrap();
     here.ok(&["enqueue", "--ndjson", "load.ndjson"]);
@@ -53,7 +56,10 @@ fn a_handler_is_replaced_under_load_and_a_broken_file_leaves_the_old_one() {
     fs::rename(&staged, here.handlers().join("echo.wasm")).unwrap();
     let replaced = jiff::Timestamp::now();
     eventually("the new one is active", Duration::from_secs(10), || {
-        here.all_jobs(&["--queue", "echo", "--state", "completed"]).iter().any(|j| j["handler"] == *new).then_some(())
+        here.all_jobs(&["--queue", "echo", "--state", "completed"])
+            .iter()
+            .any(|j| j["handler"] == *new)
+            .then_some(())
     });
     fs::write(here.handlers().join("echo.wasm"), b"this is no module").unwrap();
     here.counts("echo", "all end", Duration::from_secs(60), |q| {

@@ -138,7 +138,13 @@ impl Hourhand {
 
     /// Waits until the queue counts satisfy `wanted`; the counts of that queue.
     #[track_caller]
-    pub fn counts(&self, queue: &str, what: &str, within: Duration, wanted: impl Fn(&Value) -> bool) -> Value {
+    pub fn counts(
+        &self,
+        queue: &str,
+        what: &str,
+        within: Duration,
+        wanted: impl Fn(&Value) -> bool,
+    ) -> Value {
         eventually(what, within, || {
             let stats = self.json(&["stats"]);
             let found = stats["queues"].as_array()?.iter().find(|q| q["queue"] == queue)?.clone();

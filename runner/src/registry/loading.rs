@@ -59,6 +59,8 @@ fn load(sandbox: &Sandbox, order: &LoadOrder, bytes_max: u64) -> Loaded {
     let bytes = match read(&order.path, &order.id, bytes_max) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Loaded::Changed,
+        // Gone between scan and load: the next scan says so.
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Loaded::Changed,
         Err(error) => return Loaded::Unreadable(error.to_string()),
     };
     let sha256: String = Sha256::digest(&bytes).iter().map(|b| format!("{b:02x}")).collect();

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use crate::backoff::Backoff;
 use crate::job::MAX_ATTEMPTS_DEFAULT;
 use crate::names::Name;
 use crate::sandbox::{Declared, Limits, Module, Sandbox};
 
-use super::files::{Files, Good, Tracked};
+use super::files::Files;
+use super::tracked::{Good, Tracked};
 use super::{Handler, HandlerStatus, Snapshot, Status};
 
 /// What was published last, and what is left of versions before.
@@ -194,7 +194,7 @@ fn handler(
         module: Arc::clone(module),
         limits,
         max_attempts: declared.and_then(|d| d.max_attempts).unwrap_or(MAX_ATTEMPTS_DEFAULT),
-        backoff: declared.and_then(|d| d.backoff).unwrap_or_else(Backoff::default),
+        backoff: declared.and_then(|d| d.backoff).unwrap_or_default(),
         keep_results: declared.is_some_and(|d| d.keep_results),
     }
 }

@@ -147,3 +147,91 @@ fn own_user() -> u32 {
     // SAFETY: geteuid has no preconditions and cannot fail.
     unsafe { libc::geteuid() }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A component with nothing in it.
+    const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
+
+    fn engine() -> Engine {
+        Engine::default()
+    }
+
+    fn only_file(dir: &Path) -> PathBuf {
+        let files: Vec<PathBuf> = fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().path()).collect();
+        assert_eq!(files.len(), 1, "{files:?}");
+        files[0].clone()
+    }
+
+    #[test]
+    fn what_was_kept_comes_back_and_whatever_is_damaged_is_a_miss() {
+        let dir = tempfile::tempdir().unwrap();
+        let (dir, engine) = (dir.path().join("code"), engine());
+        let cache = CodeCache::open(dir.clone(), &engine).unwrap();
+        assert!(cache.get("aa", &engine).is_none());
+        cache.put("aa", &Component::from_binary(&engine, EMPTY).unwrap());
+        assert!(cache.get("aa", &engine).is_some());
+        assert!(cache.get("bb", &engine).is_none());
+
+        let file = only_file(&dir);
+        let whole = fs::read(&file).unwrap();
+        let cuts =
+            (0..HEADER_BYTES + 2).chain((HEADER_BYTES..whole.len()).step_by(4_096)).chain([whole.len() - 1]);
+        for cut in cuts {
+            fs::write(&file, &whole[..cut]).unwrap();
+            assert!(cache.get("aa", &engine).is_none(), "cut at {cut}");
+        }
+        for at in (0..HEADER_BYTES).chain((HEADER_BYTES..whole.len()).step_by(97)) {
+            let mut flipped = whole.clone();
+            flipped[at] ^= 1 << (at % 8);
+            fs::write(&file, &flipped).unwrap();
+            assert!(cache.get("aa", &engine).is_none(), "flipped at {at}");
+        }
+        // What is damaged is written anew.
+        cache.put("aa", &Component::from_binary(&engine, EMPTY).unwrap());
+        assert!(cache.get("aa", &engine).is_some());
+    }
+
+    #[test]
+    fn an_engine_with_other_settings_reads_none_of_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let one = engine();
+        let cache = CodeCache::open(dir.path().join("code"), &one).unwrap();
+        cache.put("aa", &Component::from_binary(&one, EMPTY).unwrap());
+        let other = Engine::new(wasmtime::Config::new().epoch_interruption(true)).unwrap();
+        let cache = CodeCache::open(dir.path().join("code"), &other).unwrap();
+        assert!(cache.get("aa", &other).is_none());
+    }
+
+    #[test]
+    fn the_least_recently_used_go_first() {
+        let dir = tempfile::tempdir().unwrap();
+        let engine = engine();
+        let mut cache = CodeCache::open(dir.path().join("code"), &engine).unwrap();
+        let component = Component::from_binary(&engine, EMPTY).unwrap();
+        for (age_s, hash) in [(30, "aa"), (20, "bb"), (10, "cc")] {
+            cache.put(hash, &component);
+            let used = Duration::from_micros(crate::clock::wall_us()) - Duration::from_secs(age_s);
+            File::open(cache.path(hash)).unwrap().set_modified(UNIX_EPOCH + used).unwrap();
+        }
+        assert!(cache.get("aa", &engine).is_some(), "used just now");
+        let size = fs::metadata(cache.path("aa")).unwrap().len();
+        cache.bytes_max = 2 * size;
+        cache.trim();
+        assert!(cache.get("bb", &engine).is_none());
+        assert!(cache.get("aa", &engine).is_some() && cache.get("cc", &engine).is_some());
+    }
+
+    #[test]
+    fn a_folder_that_others_may_write_is_not_trusted() {
+        use std::os::unix::fs::PermissionsExt;
+        let dir = tempfile::tempdir().unwrap();
+        let shared = dir.path().join("code");
+        fs::create_dir(&shared).unwrap();
+        fs::set_permissions(&shared, fs::Permissions::from_mode(0o777)).unwrap();
+        let error = CodeCache::open(shared, &engine()).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::PermissionDenied);
+    }
+}

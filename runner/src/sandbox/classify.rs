@@ -20,8 +20,8 @@ use super::{Limits, size};
 const SNOOZE_MS_MIN: u64 = 1_000;
 /// Frames of a backtrace that go into a message.
 const FRAMES_SHOWN: usize = 4;
-/// A trap this deep in calls, at an address just below 4 GiB, is a stack that ran below address 0.
-const FRAMES_DEEP: usize = 40;
+/// A function that is so often among the innermost frames calls itself.
+const FRAMES_RECURSIVE: usize = 4;
 
 /// How the call came back.
 pub(super) enum Ended {
@@ -150,9 +150,16 @@ fn is_out_of_host_memory(error: &wasmtime::Error) -> bool {
 /// Compilers put a guest's own stack at the beginning of its memory. Endless recursion that keeps data
 /// there runs below address 0 before wasmtime's stack is used up.
 fn ran_below_zero(error: &wasmtime::Error, trap: Option<&Trap>) -> bool {
-    let deep =
-        || error.downcast_ref::<WasmBacktrace>().is_some_and(|trace| trace.frames().len() >= FRAMES_DEEP);
-    trap == Some(&Trap::MemoryOutOfBounds) && deep() && faulted_near_the_top(&format!("{error:#}"))
+    trap == Some(&Trap::MemoryOutOfBounds)
+        && error.downcast_ref::<WasmBacktrace>().is_some_and(is_recursive)
+        && faulted_near_the_top(&format!("{error:#}"))
+}
+
+fn is_recursive(trace: &WasmBacktrace) -> bool {
+    let frames = trace.frames();
+    frames.iter().any(|frame| {
+        frames.iter().filter(|other| other.func_index() == frame.func_index()).count() >= FRAMES_RECURSIVE
+    })
 }
 
 /// wasmtime names the address only in its text: `memory fault at wasm address 0xfffffff0 in ...`.
@@ -175,6 +182,7 @@ fn printed_panic(state: &GuestState) -> Option<String> {
 
 fn trap_text(error: &wasmtime::Error, trap: Option<&Trap>) -> String {
     let what = trap.map_or_else(|| error.root_cause().to_string(), ToString::to_string);
+    let what = what.strip_prefix("wasm trap: ").unwrap_or(&what).to_owned();
     let Some(trace) = error.downcast_ref::<WasmBacktrace>() else { return what };
     let frames: Vec<&str> = trace.frames().iter().filter_map(|f| f.func_name()).take(FRAMES_SHOWN).collect();
     if frames.is_empty() { what } else { format!("{what} in {}", frames.join(" < ")) }

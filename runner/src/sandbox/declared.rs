@@ -2,6 +2,8 @@
 //!
 //! Unknown keys are ignored, so that an older runner reads a newer module.
 
+use std::collections::BTreeSet;
+
 use serde::Deserialize;
 
 use crate::backoff::Backoff;
@@ -42,6 +44,15 @@ pub(super) fn parse(content: &[u8]) -> Result<Vec<Declared>, LoadError> {
             checked(line).map_err(refused)
         })
         .collect()
+}
+
+/// Refuses a module that declares a kind more than once.
+pub(super) fn no_kind_twice(declared: &[Declared]) -> Result<(), LoadError> {
+    let mut seen = BTreeSet::new();
+    match declared.iter().find(|d| !seen.insert(&d.kind)) {
+        Some(twice) => Err(LoadError::Refused(format!("it declares kind {} more than once", twice.kind))),
+        None => Ok(()),
+    }
 }
 
 fn checked(line: Line) -> Result<Declared, String> {

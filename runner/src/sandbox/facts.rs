@@ -29,6 +29,8 @@ pub(super) struct Facts {
     /// The first memory with 64-bit addresses or shared between threads.
     pub(super) memory64: bool,
     pub(super) shared_memory: bool,
+    /// What its largest memory starts with, in bytes.
+    pub(super) memory_bytes_initial: u64,
     pub(super) declared: Vec<Declared>,
     /// Language and tools with their versions, for people.
     pub(super) producers: Vec<String>,
@@ -43,6 +45,7 @@ impl Facts {
             has_world: false,
             memory64: false,
             shared_memory: false,
+            memory_bytes_initial: 0,
             declared: Vec::new(),
             producers: Vec::new(),
         }
@@ -73,6 +76,7 @@ pub(super) fn read(bytes: &[u8]) -> Result<Facts, LoadError> {
             other => read_section(&mut facts, other, depth == 1, bytes.len())?,
         }
     }
+    declared::no_kind_twice(&facts.declared)?;
     Ok(facts)
 }
 
@@ -127,6 +131,8 @@ fn read_section(facts: &mut Facts, payload: Payload<'_>, top: bool, size: usize)
 fn note_memory(facts: &mut Facts, memory: wasmparser::MemoryType) {
     facts.memory64 |= memory.memory64;
     facts.shared_memory |= memory.shared;
+    let page = 1 << memory.page_size_log2.unwrap_or(16).min(16);
+    facts.memory_bytes_initial = facts.memory_bytes_initial.max(memory.initial.saturating_mul(page));
 }
 
 /// For messages only: a section that does not read is no reason to refuse a module.
@@ -143,7 +149,7 @@ fn note_producers(facts: &mut Facts, producers: wasmparser::ProducersSectionRead
 
 fn malformed(error: &wasmparser::BinaryReaderError, size: usize) -> LoadError {
     let text = error.message();
-    if text.contains("unexpected end") || text.contains("unexpected eof") || error.offset() as usize >= size {
+    if text.contains("unexpected end") || text.contains("unexpected eof") || error.offset() >= size {
         LoadError::Incomplete(format!("the file ends too early, at {size} bytes: is it still being copied?"))
     } else {
         LoadError::Refused(format!("not valid WebAssembly: {error}"))

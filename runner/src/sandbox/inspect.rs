@@ -28,7 +28,7 @@ pub struct Inspection {
     pub exports: Vec<String>,
     /// Language and tools with their versions.
     pub producers: Vec<String>,
-    /// The memory that it starts with, in bytes, where it loads.
+    /// What its largest memory starts with, in bytes; `None` when it is no WebAssembly.
     pub memory_bytes_initial: Option<u64>,
     /// Why a runner would not load it.
     pub refusal: Option<LoadError>,
@@ -50,28 +50,23 @@ pub fn inspect(name: &str, bytes: &[u8]) -> Inspection {
     };
     let facts = match check::looks_like_wasm(bytes).and_then(|()| facts::read(bytes)) {
         Ok(facts) => facts,
-        Err(refusal) => return Inspection { refusal: Some(refusal), ..inspection },
+        Err(refusal) => return Inspection { refusal: Some(refusal.tidied()), ..inspection },
     };
     inspection.form = Some(facts.form);
     inspection.interface = check::handler_version(&facts);
     inspection.declared = facts.declared;
     inspection.imports = facts.imports;
     inspection.exports = facts.exports;
+    inspection.memory_bytes_initial = Some(facts.memory_bytes_initial);
     inspection.producers = facts.producers;
-    match try_load(name, bytes) {
-        Ok(memory) => inspection.memory_bytes_initial = memory,
-        Err(refusal) => inspection.refusal = Some(refusal),
-    }
+    inspection.refusal = try_load(name, bytes).err();
     inspection
 }
 
-fn try_load(name: &str, bytes: &[u8]) -> Result<Option<u64>, LoadError> {
+fn try_load(name: &str, bytes: &[u8]) -> Result<(), LoadError> {
     let config = SandboxConfig::default();
     let engine = engine::build_unpooled(&config).map_err(|error| LoadError::Compile(error.to_string()))?;
     // As strict as a runner with a pool.
-    let loader = Loader::new(&engine, None, config.memory_bytes_max, true)
-        .map_err(|error| LoadError::Compile(error))?;
-    let module = loader.load(name, bytes)?;
-    let required = module.pre().instance_pre().component().resources_required();
-    Ok(required.and_then(|r| r.max_initial_memory_size).map(|pages| pages.saturating_mul(64 << 10)))
+    let loader = Loader::new(&engine, None, config.memory_bytes_max, true).map_err(LoadError::Compile)?;
+    loader.load(name, bytes).map(drop)
 }

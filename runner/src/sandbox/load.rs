@@ -1,7 +1,11 @@
 //! From a module's bytes to something that can run: check, wrap, compile, link.
 
-use std::sync::Arc;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, mpsc};
+use std::time::Duration;
 
+use parking_lot::Mutex;
+use rayon::ThreadPool;
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::{Component, HasSelf, Linker};
@@ -12,6 +16,9 @@ use super::engine::{MEMORIES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX};
 use super::facts::{self, Facts, Form};
 use super::guest::GuestState;
 use super::{Declared, LoadError, check, wrap};
+
+/// Longer than this, nobody waits for a compilation.
+const COMPILE_TIME_MAX: Duration = Duration::from_secs(120);
 
 /// A compiled and linked version of a handler. Cheap to clone.
 #[derive(Clone)]
@@ -57,7 +64,8 @@ pub(super) struct Loader {
     linker: Linker<GuestState>,
     cache: Option<CodeCache>,
     /// Compiles, apart from everybody's global pool.
-    threads: rayon::ThreadPool,
+    threads: Mutex<Arc<ThreadPool>>,
+    compile_time_max: Duration,
     memory_bytes_max: u64,
     /// Whether the pool's bounds hold for what is loaded.
     pub(super) pooled: bool,
@@ -76,48 +84,78 @@ impl Loader {
         wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(|error| format!("{error:#}"))?;
         JobHandler::add_to_linker::<GuestState, HasSelf<GuestState>>(&mut linker, |state| state)
             .map_err(|error| format!("{error:#}"))?;
-        let threads = rayon::ThreadPoolBuilder::new()
-            .num_threads(std::thread::available_parallelism().map_or(1, |n| n.get().min(4)))
-            .thread_name(|n| format!("compile-{n}"))
-            .build()
-            .map_err(|error| format!("cannot start the compile threads: {error}"))?;
-        Ok(Self { engine: engine.clone(), linker, cache, threads, memory_bytes_max, pooled })
+        Ok(Self {
+            engine: engine.clone(),
+            linker,
+            cache,
+            threads: Mutex::new(Arc::new(compile_threads()?)),
+            compile_time_max: COMPILE_TIME_MAX,
+            memory_bytes_max,
+            pooled,
+        })
     }
 
-    /// Loads a module, from the cache where it is there.
+    /// Loads a module, from the cache where it is there. Never panics.
     pub(super) fn load(&self, name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
+        // To their authors, panics of compilers on bad input are no security faults.
+        catch_unwind(AssertUnwindSafe(|| self.load_checked(name, bytes)))
+            .unwrap_or_else(|_| Err(LoadError::Compile("the compiler panicked".to_owned())))
+            .map_err(LoadError::tidied)
+    }
+
+    fn load_checked(&self, name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
         check::looks_like_wasm(bytes)?;
         let facts = facts::read(bytes)?;
         check::is_handler(&facts)?;
+        self.check_memory(&facts)?;
         let sha256 = hex(&Sha256::digest(bytes));
         let cached = self.cache.as_ref().and_then(|cache| cache.get(&sha256, &self.engine));
         let component = match cached {
             Some(component) => component,
             None => self.compile(bytes, &facts, &sha256)?,
         };
+        // The first job need not do it.
+        component
+            .initialize_copy_on_write_image()
+            .map_err(|error| LoadError::Compile(format!("its memory cannot be prepared: {error:#}")))?;
         let pre = self.link(&component)?;
         Ok(Module(Arc::new(Loaded { pre, name: name.to_owned(), declared: facts.declared, sha256 })))
     }
 
     fn compile(&self, bytes: &[u8], facts: &Facts, sha256: &str) -> Result<Component, LoadError> {
-        let wrapped;
         let component_bytes = match facts.form {
-            Form::Component => bytes,
-            Form::Core => {
-                wrapped = wrap::core_module(bytes, facts)?;
-                &wrapped
-            }
+            Form::Component => bytes.to_vec(),
+            Form::Core => wrap::core_module(bytes, facts)?,
         };
-        let component = self
-            .threads
-            .install(|| Component::from_binary(&self.engine, component_bytes))
-            .map_err(|error| LoadError::Compile(format!("{error:#}")))?;
+        let component = self.compile_in_time(component_bytes)?;
         // Before it is kept: what does not fit the pool is not worth a place in the cache.
         self.check_resources(&component)?;
         if let Some(cache) = &self.cache {
             cache.put(sha256, &component);
         }
         Ok(component)
+    }
+
+    /// Compiles, and gives up waiting after a while. The compiler cannot be stopped: it goes on beside
+    /// everything else, at low priority, and other modules get fresh threads.
+    fn compile_in_time(&self, bytes: Vec<u8>) -> Result<Component, LoadError> {
+        let threads = Arc::clone(&self.threads.lock());
+        let (done, compiled) = mpsc::channel();
+        let engine = self.engine.clone();
+        threads.spawn(move || {
+            let compiled = catch_unwind(AssertUnwindSafe(|| Component::from_binary(&engine, &bytes)));
+            // Nobody waits any more when this took too long.
+            let _ = done.send(compiled);
+        });
+        match compiled.recv_timeout(self.compile_time_max) {
+            Ok(Ok(compiled)) => compiled.map_err(|error| LoadError::Compile(format!("{error:#}"))),
+            Ok(Err(_)) => Err(LoadError::Compile("the compiler panicked".to_owned())),
+            Err(_) => {
+                *self.threads.lock() = Arc::new(compile_threads().map_err(LoadError::Compile)?);
+                let seconds = self.compile_time_max.as_secs();
+                Err(LoadError::Compile(format!("it takes more than {seconds} s: make its functions smaller")))
+            }
+        }
     }
 
     fn link(&self, component: &Component) -> Result<JobHandlerPre<GuestState>, LoadError> {
@@ -134,6 +172,14 @@ impl Loader {
         })
     }
 
+    fn check_memory(&self, facts: &Facts) -> Result<(), LoadError> {
+        if facts.memory_bytes_initial <= self.memory_bytes_max {
+            return Ok(());
+        }
+        let (starts, may) = (super::size(facts.memory_bytes_initial), super::size(self.memory_bytes_max));
+        Err(LoadError::Refused(format!("it starts with {starts} of memory, and handlers may have {may}")))
+    }
+
     /// Refuses at load what could not be instantiated at the first job.
     fn check_resources(&self, component: &Component) -> Result<(), LoadError> {
         let Some(required) = component.resources_required() else {
@@ -141,14 +187,6 @@ impl Loader {
                 "the component imports core modules, which nobody can offer".to_owned(),
             ));
         };
-        let memory = required.max_initial_memory_size.unwrap_or(0).saturating_mul(64 << 10);
-        if memory > self.memory_bytes_max {
-            return Err(LoadError::Refused(format!(
-                "it starts with {} of memory, and handlers may have {}",
-                super::size(memory),
-                super::size(self.memory_bytes_max)
-            )));
-        }
         let elements = required.max_initial_table_size.unwrap_or(0);
         if self.pooled
             && (required.num_memories > MEMORIES_MAX
@@ -165,7 +203,53 @@ impl Loader {
     }
 }
 
+fn compile_threads() -> Result<ThreadPool, String> {
+    rayon::ThreadPoolBuilder::new()
+        .num_threads(std::thread::available_parallelism().map_or(1, |n| n.get().min(4)))
+        .thread_name(|n| format!("compile-{n}"))
+        .start_handler(|_| give_way())
+        .build()
+        .map_err(|error| format!("cannot start the compile threads: {error}"))
+}
+
+/// Lets this thread compute only where others leave room: a large module must not delay jobs.
+fn give_way() {
+    const NICENESS: libc::c_int = 10;
+    // SAFETY: 0 means the calling thread (Linux counts niceness by thread); nothing is read or written.
+    // Where it fails, the thread merely competes.
+    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+}
+
 /// Lower-case hex digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sandbox::{SandboxConfig, engine};
+
+    #[test]
+    fn a_compilation_that_takes_too_long_is_left_behind_and_the_next_one_is_not_in_its_way() {
+        const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
+        let engine = engine::build_unpooled(&SandboxConfig::default()).unwrap();
+        let mut loader = Loader::new(&engine, None, 1 << 20, false).unwrap();
+        // Its only threads are busy for as long as the test wants.
+        let (release, busy) = mpsc::channel::<()>();
+        let busy = Arc::new(Mutex::new(busy));
+        for _ in 0..4 {
+            let busy = Arc::clone(&busy);
+            loader.threads.lock().spawn(move || {
+                // Ends when the test drops the sender.
+                let _ = busy.lock().recv();
+            });
+        }
+        loader.compile_time_max = Duration::from_millis(50);
+        let error = loader.compile_in_time(EMPTY.to_vec()).map(drop).unwrap_err();
+        assert!(error.to_string().contains("takes more than"), "{error}");
+        loader.compile_time_max = COMPILE_TIME_MAX;
+        assert!(loader.compile_in_time(EMPTY.to_vec()).is_ok());
+        drop(release);
+    }
 }

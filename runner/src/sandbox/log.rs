@@ -53,7 +53,9 @@ impl JobLog {
             return shown(&[head, tail].concat(), self.cap);
         }
         let half = self.cap / 2;
-        let (head_text, head_rest) = escaped_head(&head, half);
+        let torn = torn_end(&head);
+        let (head_text, head_rest) = escaped_head(&head[..head.len() - torn], self.cap - half);
+        let head_rest = head_rest + torn;
         let (tail_text, tail_rest) = escaped_tail(&tail, half);
         joined(head_text, cut + head_rest as u64 + tail_rest as u64, &tail_text)
     }
@@ -161,19 +163,26 @@ fn escaped_head(bytes: &[u8], budget: usize) -> (String, usize) {
 fn escaped_tail(bytes: &[u8], budget: usize) -> (String, usize) {
     // The tail may begin inside a character: drop what continues one.
     let inside = bytes.iter().take(3).take_while(|b| (**b & 0xC0) == 0x80).count();
-    let mut pieces = Vec::new();
-    for (raw, character) in characters(&bytes[inside..]) {
-        let mut piece = String::new();
-        push_escaped(&mut piece, character);
-        pieces.push((raw, piece));
-    }
-    let (mut size, mut from) = (0, pieces.len());
-    while from > 0 && size + pieces[from - 1].1.len() <= budget {
+    let all: Vec<(usize, char)> = characters(&bytes[inside..]).collect();
+    let (mut size, mut from) = (0, all.len());
+    while from > 0 && size + escaped_len(all[from - 1].1) <= budget {
         from -= 1;
-        size += pieces[from].1.len();
+        size += escaped_len(all[from].1);
     }
-    let rest = inside + pieces[..from].iter().map(|(raw, _)| raw).sum::<usize>();
-    (pieces[from..].iter().map(|(_, piece)| piece.as_str()).collect(), rest)
+    let mut text = String::with_capacity(size);
+    all[from..].iter().for_each(|(_, character)| push_escaped(&mut text, *character));
+    (text, inside + all[..from].iter().map(|(raw, _)| raw).sum::<usize>())
+}
+
+/// How many bytes at the end of `bytes` begin a character that goes on after them.
+fn torn_end(bytes: &[u8]) -> usize {
+    let torn = bytes.utf8_chunks().last().map_or(0, |chunk| chunk.invalid().len());
+    // The chunk is also the last when its bad bytes are no beginning of anything.
+    let end = &bytes[bytes.len() - torn..];
+    match std::str::from_utf8(end) {
+        Err(error) if error.error_len().is_none() => torn,
+        _ => 0,
+    }
 }
 
 /// The characters of `bytes` with the number of bytes that each came from; what is not UTF-8 reads as
@@ -184,6 +193,17 @@ fn characters(bytes: &[u8]) -> impl Iterator<Item = (usize, char)> + '_ {
         let replaced = (bad > 0).then_some((bad, char::REPLACEMENT_CHARACTER));
         chunk.valid().chars().map(|c| (c.len_utf8(), c)).chain(replaced)
     })
+}
+
+/// How many bytes [`push_escaped`] adds.
+fn escaped_len(character: char) -> usize {
+    match character {
+        '\n' | '\t' => 1,
+        '\r' => 2,
+        c if c.is_control() && (c as u32) < 0x80 => 4,
+        c if c.is_control() => 6,
+        c => c.len_utf8(),
+    }
 }
 
 fn push_escaped(text: &mut String, character: char) {
@@ -258,5 +278,77 @@ impl AsyncWrite for Printed {
         _cx: &mut std::task::Context<'_>,
     ) -> std::task::Poll<std::io::Result<()>> {
         std::task::Poll::Ready(Ok(()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fits_is_shown_whole() {
+        let log = JobLog::new(100);
+        assert_eq!((log.version(), log.text().as_str()), (0, ""));
+        log.print(b"a b\tc\n");
+        log.line("INFO", "paid");
+        log.print(b"no end");
+        log.line("WARN", "on its own line");
+        assert_eq!(log.text(), "a b\tc\nINFO paid\nno end\nWARN on its own line\n");
+        assert_eq!(log.version(), 4);
+    }
+
+    #[test]
+    fn a_character_may_come_in_pieces_and_what_is_none_is_replaced() {
+        let log = JobLog::new(100);
+        let euro = "\u{20AC}".as_bytes();
+        log.print(&euro[..1]);
+        log.print(&euro[1..]);
+        log.print(b"\xFF\xFEx\r\x1b[2J\0\xC2\x85");
+        assert_eq!(log.text(), "\u{20AC}\u{FFFD}\u{FFFD}x\\r\\x1b[2J\\x00\\u{85}");
+    }
+
+    #[test]
+    fn the_middle_is_cut_whatever_the_pieces() {
+        let written: Vec<u8> = (0..10_000).map(|n| b'a' + (n % 26) as u8).collect();
+        for piece in [1, 7, 50, 51, 99, 100, 101, 2_500, 10_000] {
+            let log = JobLog::new(100);
+            written.chunks(piece).for_each(|bytes| log.print(bytes));
+            let text = log.text();
+            let (head, tail) = (&written[..50], &written[9_950..]);
+            let wanted = format!(
+                "{}\n... 9900 bytes cut ...\n{}",
+                std::str::from_utf8(head).unwrap(),
+                std::str::from_utf8(tail).unwrap()
+            );
+            assert_eq!(text, wanted, "in pieces of {piece}");
+        }
+    }
+
+    #[test]
+    fn the_length_of_an_escape_is_known() {
+        for character in (0..0x300).chain([0x20AC, 0x1F600]).filter_map(char::from_u32) {
+            let mut text = String::new();
+            push_escaped(&mut text, character);
+            assert_eq!(escaped_len(character), text.len(), "{character:?}");
+        }
+    }
+
+    #[test]
+    fn a_cut_never_splits_a_character_and_escapes_count() {
+        for cap in 0..64 {
+            let log = JobLog::new(cap);
+            for _ in 0..40 {
+                log.print("\u{1F600}\0".as_bytes());
+            }
+            let text = log.text();
+            assert!(!text.contains('\u{FFFD}'), "cap {cap}: {text}");
+            assert!(text.len() <= cap + 40, "cap {cap}: {} bytes", text.len());
+            assert!(text.contains(" bytes cut "));
+        }
+        // All of it is kept, and escaping makes it four times as long.
+        let log = JobLog::new(1_000);
+        log.print(&[0; 1_000]);
+        let text = log.text();
+        assert!(text.len() < 1_040 && text.contains("... 750 bytes cut ..."), "{text}");
     }
 }

@@ -145,7 +145,10 @@ impl Claimer {
 /// Starts what is due, holds the rest.
 fn take(worker: &Arc<Worker>, claimed: Claimed, clock: StoreClock) {
     if claimed.damaged > 0 {
-        tracing::warn!(entries = claimed.damaged, "damaged index entries were set aside; see the store's counts");
+        tracing::warn!(
+            entries = claimed.damaged,
+            "damaged index entries were set aside; see the store's counts"
+        );
     }
     for job in claimed.jobs {
         let is_due = job.due_ms.saturating_mul(1_000) <= claimed.now_us;

@@ -41,9 +41,7 @@ pub(super) fn decide(end: RunEnd, attempt: Attempt, draw: f64) -> Outcome {
         RunEnd::Snoozed(ms) => {
             Outcome::Snoozed { delay_ms: ms.clamp(SNOOZE_MS_MIN, crate::job::DELAY_MS_MAX) }
         }
-        RunEnd::Released(message) => {
-            Outcome::Released { message: Some(capped(message, MESSAGE_BYTES_MAX)) }
-        }
+        RunEnd::Released(message) => Outcome::Released { message: Some(capped(message, MESSAGE_BYTES_MAX)) },
         RunEnd::Cancelled => Outcome::Cancelled,
     }
 }
@@ -81,19 +79,13 @@ mod tests {
 
     #[test]
     fn a_delay_that_the_handler_names_goes_before_the_backoff() {
-        assert!(matches!(
-            decide(failed(Some(7)), attempt(1, 3), 0.5),
-            Outcome::Retry { delay_ms: 7, .. }
-        ));
+        assert!(matches!(decide(failed(Some(7)), attempt(1, 3), 0.5), Outcome::Retry { delay_ms: 7, .. }));
     }
 
     #[test]
     fn a_permanent_failure_never_retries() {
         let end = RunEnd::Permanent { reason: Reason::Decode, message: "bad".to_owned() };
-        assert!(matches!(
-            decide(end, attempt(1, 10), 0.5),
-            Outcome::Dead { reason: Reason::Decode, .. }
-        ));
+        assert!(matches!(decide(end, attempt(1, 10), 0.5), Outcome::Dead { reason: Reason::Decode, .. }));
     }
 
     #[test]

@@ -4,15 +4,21 @@
 //! Each is a core module with a bump allocator for the payload; `build` adds the WIT world, as the SDK
 //! does. The offsets are those of `wit/job.wit` in memory, by the canonical ABI.
 
-#![allow(dead_code, unreachable_pub, reason = "each test uses some of them")]
+#![allow(dead_code, unused_imports, unreachable_pub, reason = "each test uses some of them")]
 
 use wasm_encoder::{
     CodeSection, ConstExpr, CustomSection, DataSection, EntityType, ExportKind, ExportSection, Function,
     FunctionSection, GlobalSection, GlobalType, ImportSection, Instruction as I, MemArg, MemorySection,
-    MemoryType, Module, StartSection, TypeSection, ValType,
+    MemoryType, Module, RefType, StartSection, TableSection, TableType, TypeSection, ValType,
 };
 use wit_component::{StringEncoding, embed_component_metadata};
 use wit_parser::Resolve;
+
+mod examples;
+mod running;
+
+pub use examples::*;
+pub use running::*;
 
 pub const WIT: &str = include_str!("../../../wit/job.wit");
 
@@ -30,6 +36,8 @@ const HEAP: i32 = 65_536;
 pub struct Guest {
     imports: Vec<(&'static str, &'static str, Vec<ValType>, Vec<ValType>)>,
     memory: MemoryType,
+    second_memory: bool,
+    table: bool,
     text: Vec<u8>,
     handle: Vec<I<'static>>,
     locals: Vec<ValType>,
@@ -53,6 +61,8 @@ pub fn guest(body: impl IntoIterator<Item = I<'static>>) -> Guest {
             shared: false,
             page_size_log2: None,
         },
+        second_memory: false,
+        table: false,
         text: Vec::new(),
         handle: body.into_iter().collect(),
         locals: Vec::new(),
@@ -88,6 +98,18 @@ impl Guest {
 
     pub fn memory(mut self, memory: MemoryType) -> Self {
         self.memory = memory;
+        self
+    }
+
+    /// Another memory of a page, with index 1.
+    pub fn second_memory(mut self) -> Self {
+        self.second_memory = true;
+        self
+    }
+
+    /// A table of a function reference.
+    pub fn table(mut self) -> Self {
+        self.table = true;
         self
     }
 
@@ -166,6 +188,17 @@ impl Guest {
         functions.function(handle).function(realloc).function(start);
         let mut memories = MemorySection::new();
         memories.memory(self.memory);
+        if self.second_memory {
+            memories.memory(MemoryType { minimum: 1, maximum: None, ..self.memory });
+        }
+        let mut tables = TableSection::new();
+        tables.table(TableType {
+            element_type: RefType::FUNCREF,
+            table64: false,
+            minimum: 1,
+            maximum: None,
+            shared: false,
+        });
         let mut globals = GlobalSection::new();
         let heap = GlobalType { val_type: ValType::I32, mutable: true, shared: false };
         globals.global(heap, &ConstExpr::i32_const(HEAP));
@@ -184,8 +217,11 @@ impl Guest {
         data.active(0, &ConstExpr::i32_const(TEXT), self.text.iter().copied());
 
         let mut module = Module::new();
-        module.section(&types).section(&imports).section(&functions).section(&memories).section(&globals);
-        module.section(&exports);
+        module.section(&types).section(&imports).section(&functions);
+        if self.table {
+            module.section(&tables);
+        }
+        module.section(&memories).section(&globals).section(&exports);
         if self.start.is_some() {
             module.section(&StartSection { function_index: start });
         }
@@ -270,107 +306,4 @@ pub fn failure(case: i32, text_len: i32) -> Vec<I<'static>> {
     body.extend(put(24, 0));
     body.push(I::I32Const(RESULT));
     body
-}
-
-pub fn echo() -> Guest {
-    let mut body = Vec::new();
-    body.extend(put(0, 0));
-    body.extend([I::I32Const(RESULT), I::LocalGet(0), I::I32Load(at(PAYLOAD_PTR)), I::I32Store(at(8))]);
-    body.extend([I::I32Const(RESULT), I::LocalGet(0), I::I32Load(at(PAYLOAD_LEN)), I::I32Store(at(12))]);
-    body.push(I::I32Const(RESULT));
-    guest(body)
-}
-
-/// An endless loop around `body`.
-pub fn forever(body: impl IntoIterator<Item = I<'static>>) -> Vec<I<'static>> {
-    let mut all = vec![I::Loop(wasm_encoder::BlockType::Empty)];
-    all.extend(body);
-    all.extend([I::Br(0), I::End]);
-    all
-}
-
-pub fn spin() -> Guest {
-    let mut body = forever([]);
-    body.push(I::Unreachable);
-    guest(body)
-}
-
-/// Sleeps for `nanoseconds` by `poll_oneoff`, `times` times or for ever.
-pub fn sleep(nanoseconds: u64, once: bool) -> Guest {
-    const SUBSCRIPTION: i32 = 2048;
-    const EVENT: i32 = 4096;
-    let mut body = vec![
-        // A relative subscription to the monotonic clock.
-        I::I32Const(SUBSCRIPTION),
-        I::I32Const(0),
-        I::I32Store8(at(8)),
-        I::I32Const(SUBSCRIPTION),
-        I::I32Const(1),
-        I::I32Store(at(16)),
-        I::I32Const(SUBSCRIPTION),
-        I::I64Const(nanoseconds as i64),
-        I::I64Store(at(24)),
-    ];
-    let poll =
-        [I::I32Const(SUBSCRIPTION), I::I32Const(EVENT), I::I32Const(1), I::I32Const(64), I::Call(0), I::Drop];
-    if once {
-        body.extend(poll);
-    } else {
-        body.extend(forever(poll));
-    }
-    body.extend(ok(0, 0));
-    guest(body).wasi("poll_oneoff", &[ValType::I32; 4])
-}
-
-/// Writes the text to `fd`, `times` times (0: for ever), and completes.
-pub fn print(fd: i32, text: &[u8], times: i32) -> Guest {
-    const VECTOR: i32 = 512;
-    const WRITTEN: i32 = 528;
-    let write = [I::I32Const(fd), I::I32Const(VECTOR), I::I32Const(1), I::I32Const(WRITTEN), I::Call(0)];
-    let mut body = vec![
-        I::I32Const(VECTOR),
-        I::I32Const(TEXT),
-        I::I32Store(at(0)),
-        I::I32Const(VECTOR),
-        I::I32Const(text.len() as i32),
-        I::I32Store(at(4)),
-        I::I32Const(times),
-        I::LocalSet(1),
-        I::Loop(wasm_encoder::BlockType::Empty),
-    ];
-    body.extend(write);
-    // A write that fails traps.
-    body.extend([I::If(wasm_encoder::BlockType::Empty), I::Unreachable, I::End]);
-    body.extend([I::LocalGet(1), I::I32Const(1), I::I32Sub, I::LocalTee(1), I::BrIf(0), I::End]);
-    body.extend(ok(0, 0));
-    guest(body).locals(&[ValType::I32]).text(text).wasi("fd_write", &[ValType::I32; 4])
-}
-
-pub fn exit(code: i32) -> Guest {
-    guest([I::I32Const(code), I::Call(0), I::Unreachable]).import(
-        "wasi_snapshot_preview1",
-        "proc_exit",
-        &[ValType::I32],
-        &[],
-    )
-}
-
-/// Wants `pages` more; traps where it gets none, completes otherwise.
-pub fn grow(pages: i32) -> Guest {
-    let mut body = vec![
-        I::I32Const(pages),
-        I::MemoryGrow(0),
-        I::I32Const(-1),
-        I::I32Eq,
-        I::If(wasm_encoder::BlockType::Empty),
-        I::Unreachable,
-        I::End,
-    ];
-    body.extend(ok(0, 0));
-    guest(body)
-}
-
-/// Calls itself for ever.
-pub fn recurse() -> Guest {
-    guest([I::LocalGet(0), I::Call(0), I::I32Const(1), I::I32Add])
 }

@@ -1,0 +1,161 @@
+//! Files that people drop into a handlers folder: which load, and what is said of the others.
+
+mod guests;
+
+use std::sync::Arc;
+
+use guests::{WIT, echo, guest, ok};
+use hourhand::sandbox::{Form, LoadError, Sandbox, SandboxConfig, inspect};
+use wasm_encoder::{MemoryType, ValType};
+use wit_component::ComponentEncoder;
+
+fn memory(memory64: bool, shared: bool) -> MemoryType {
+    MemoryType { minimum: 2, maximum: Some(4), memory64, shared, page_size_log2: None }
+}
+
+const LONG_NAME: &str = match std::str::from_utf8(&[b'n'; 50_000]) {
+    Ok(name) => name,
+    Err(_) => unreachable!(),
+};
+
+/// Files that no runner loads, with what is said of each: the cause, and the fix.
+fn refused() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
+    const BUILD: &str = "wasm32-wasip1";
+    let importing = |module, name| echo().import(module, name, &[], &[]).export("handle").build_bare();
+    let newer = WIT.replace("hourhand:job@0.1.0", "hourhand:job@0.2.0");
+    let newer = echo().export("hourhand:job/handler@0.2.0#handle").wit(newer).build();
+    let truncated = |bytes: Vec<u8>| bytes[..bytes.len() / 2].to_vec();
+    vec![
+        ("an empty file", Vec::new(), "empty", ""),
+        ("a beginning", b"\0as".to_vec(), "3 bytes", ""),
+        ("half a module", truncated(echo().build()), "ends too early", ""),
+        ("native code", b"\x7fELF\x02\x01\x01\0\0\0".to_vec(), "native code", BUILD),
+        ("text", b"(module)".to_vec(), "WebAssembly text", "wat2wasm"),
+        ("text with a comment", b";; a\n(module)".to_vec(), "WebAssembly text", "wat2wasm"),
+        ("an archive", b"PK\x03\x04abcdefgh".to_vec(), "begins with 504b0304", BUILD),
+        ("a Git LFS pointer", b"version https://git-lfs.github.com/spec/v1".to_vec(), "LFS", "git lfs pull"),
+        ("garbage after the header", b"\0asm\x01\0\0\0\xff\xff\xff\xff\xff\xff".to_vec(), "not valid", ""),
+        ("wasm-bindgen", importing("__wbindgen_placeholder__", "__wbindgen_describe"), "JavaScript", BUILD),
+        ("wasm-bindgen after its tool", importing("wbg", "__wbg_now"), "JavaScript", BUILD),
+        ("Emscripten", importing("env", "emscripten_notify_memory_growth"), "Emscripten", BUILD),
+        ("wasm32-unknown-unknown", importing("env", "host_call"), "imports env.host_call", BUILD),
+        ("names for a terminal", importing("env", "\u{1b}[2Jcleared\nand a new line"), "env.", BUILD),
+        ("a name without end", importing("env", LONG_NAME), "(cut)", ""),
+        ("Go for browsers", importing("gojs", "runtime.wasmExit"), "GOOS=js", "GOOS=wasip1"),
+        ("a command", echo().export("_start").build_bare(), "plain WASI command", "cdylib"),
+        (
+            "a library without handlers",
+            echo().export("add").build_bare(),
+            "exports no handler",
+            "hourhand-sdk",
+        ),
+        ("a newer interface", newer, "hourhand:job@0.2.0; this runner serves 0.1.0", "update the runner"),
+        (
+            "a wrong signature",
+            echo().handle_params(&[ValType::I64]).build(),
+            "another signature",
+            "hourhand-sdk",
+        ),
+        ("no world", echo().build_bare(), "no WIT world", "component-type"),
+        ("threads", echo().memory(memory(false, true)).build(), "threads", BUILD),
+        ("64-bit memory", echo().memory(memory(true, false)).build(), "64-bit memory", BUILD),
+        ("bad declarations", echo().handlers("{").build(), "hourhand.handlers", ""),
+        (
+            "a kind twice",
+            echo().handlers("{\"kind\":\"a\"}\n{\"kind\":\"a\"}").build(),
+            "kind a more than once",
+            "",
+        ),
+        ("memory for no one", echo().pages(9_000).build(), "562.5 MiB", "512 MiB"),
+        ("a component of another world", other_component(), "does not export hourhand:job/handler", BUILD),
+    ]
+}
+
+fn other_component() -> Vec<u8> {
+    let wit = "package a:b; world job-handler { export run: func(x: u32) -> u32; }".to_owned();
+    let module = guest([wasm_encoder::Instruction::I32Const(1)]).export("run").wit(wit).build();
+    ComponentEncoder::default().module(&module).unwrap().encode().unwrap()
+}
+
+#[test]
+fn what_is_no_handler_is_refused_with_its_cause_and_the_fix_by_runner_and_check_alike() {
+    let sandbox = Sandbox::new(SandboxConfig { concurrency: 1, ..SandboxConfig::default() }).unwrap();
+    for (what, bytes, cause, fix) in refused() {
+        let error = sandbox.load("k", &bytes).map(|_| ()).expect_err(what);
+        let message = error.to_string();
+        assert!(message.contains(cause) && message.contains(fix), "{what}: {message}");
+        let one_line = message.len() <= 1_100 && !message.chars().any(char::is_control);
+        assert!(one_line, "{what}: one line, not {message:?}");
+        assert_eq!(inspect("k", &bytes).refusal, Some(error), "{what}");
+    }
+    let half = sandbox.load("k", &refused()[2].1).map(|_| ());
+    assert!(matches!(half, Err(LoadError::Incomplete(_))), "{half:?}");
+}
+
+#[test]
+fn every_beginning_of_a_module_is_incomplete_or_refused_and_never_more() {
+    let sandbox = Sandbox::new(SandboxConfig { concurrency: 1, ..SandboxConfig::default() }).unwrap();
+    let whole = echo().handlers(r#"{"kind":"k"}"#).build();
+    assert!(sandbox.load("k", &whole).is_ok());
+    for end in 0..whole.len() {
+        assert!(sandbox.load("k", &whole[..end]).is_err(), "the first {end} bytes of {}", whole.len());
+    }
+}
+
+#[test]
+fn a_ready_component_loads_as_it_is() {
+    let sandbox = Sandbox::new(SandboxConfig { concurrency: 1, ..SandboxConfig::default() }).unwrap();
+    let core = echo().handlers(r#"{"kind":"a","timeout_ms":7}"#).build();
+    let component = ComponentEncoder::default().module(&core).unwrap().encode().unwrap();
+    let module = sandbox.load("k", &component).unwrap();
+    assert_eq!(module.sha256().len(), 64);
+    let declared: Vec<_> = module.declared().iter().map(|d| (d.kind.as_str(), d.timeout_ms)).collect();
+    assert_eq!(declared, [("a", Some(7))]);
+}
+
+#[test]
+fn inspect_says_what_a_module_is_and_needs() {
+    let with_wasi = guest(ok(0, 0)).wasi("fd_write", &[ValType::I32; 4]).handlers(r#"{"kind":"a"}"#).build();
+    let inspection = inspect("k", &with_wasi);
+    assert_eq!(inspection.refusal, None);
+    assert_eq!(inspection.form, Some(Form::Core));
+    assert_eq!(inspection.interface.as_deref(), Some("0.1.0"));
+    assert_eq!(inspection.imports, ["wasi_snapshot_preview1.fd_write"]);
+    assert_eq!(inspection.declared[0].kind.as_str(), "a");
+    assert_eq!(inspection.memory_bytes_initial, Some(2 << 16));
+    assert_eq!(inspection.size_bytes, with_wasi.len() as u64);
+}
+
+#[test]
+fn compiled_code_is_kept_between_starts() {
+    let dir = tempfile::tempdir().unwrap();
+    let cache_dir = dir.path().join("code");
+    let start = || {
+        let config =
+            SandboxConfig { concurrency: 1, cache_dir: Some(cache_dir.clone()), ..SandboxConfig::default() };
+        Sandbox::new(config).unwrap()
+    };
+    let files = || std::fs::read_dir(&cache_dir).unwrap().count();
+    let bytes = echo().build();
+    start().load("k", &bytes).unwrap();
+    assert_eq!(files(), 1);
+    let again: Arc<Sandbox> = start();
+    again.load("k", &bytes).unwrap();
+    assert_eq!(files(), 1);
+    // A module that is refused leaves nothing.
+    again.load("k", &echo().pages(9_000).build()).unwrap_err();
+    assert_eq!(files(), 1);
+}
+
+#[test]
+fn settings_that_make_no_sense_are_refused() {
+    for config in [
+        SandboxConfig { memory_bytes_max: 0, ..SandboxConfig::default() },
+        SandboxConfig { memory_bytes_max: 32 << 10, ..SandboxConfig::default() },
+        SandboxConfig { memory_bytes_total: 1, ..SandboxConfig::default() },
+        SandboxConfig { memory_bytes_max: 5 << 30, ..SandboxConfig::default() },
+    ] {
+        let message = Sandbox::new(config).map(|_| ()).unwrap_err().to_string();
+        assert!(message.starts_with("memory of "), "{message}");
+    }
+}
