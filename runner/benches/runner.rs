@@ -84,8 +84,16 @@ struct Bed {
 impl Bed {
     fn new() -> Self {
         let redis = RedisServer::start_with(&[
-            "--appendonly", "yes", "--appendfsync", "everysec", "--auto-aof-rewrite-percentage", "0",
-            "--slowlog-log-slower-than", "1000", "--slowlog-max-len", "10000",
+            "--appendonly",
+            "yes",
+            "--appendfsync",
+            "everysec",
+            "--auto-aof-rewrite-percentage",
+            "0",
+            "--slowlog-log-slower-than",
+            "1000",
+            "--slowlog-max-len",
+            "10000",
         ]);
         let here = Hourhand::new(&redis.url(), &["echo"]);
         let runtime = tokio::runtime::Runtime::new().expect("a runtime");
@@ -141,7 +149,8 @@ impl Bed {
     fn slowest_us(&self) -> u64 {
         let entries: Vec<(u64, u64, u64, Vec<String>, String, String)> =
             redis::cmd("SLOWLOG").arg("GET").arg(10_000).query(&mut self.redis.client()).expect("SLOWLOG");
-        let scripts = entries.iter().filter(|e| e.3.first().is_some_and(|c| c.to_lowercase().starts_with("eval")));
+        let scripts =
+            entries.iter().filter(|e| e.3.first().is_some_and(|c| c.to_lowercase().starts_with("eval")));
         scripts.map(|e| e.2).max().unwrap_or(0)
     }
 }
@@ -160,7 +169,10 @@ fn backlog(plan: &Plan) {
         println!(
             "throughput: {without:.0} jobs/s of {}; with {} scheduled {with:.0} jobs/s, ratio {:.3}; \
              bulk enqueue {bulk:.0} jobs/s; {each:.0} bytes a scheduled job; slowest script {} us",
-            plan.jobs, plan.backlog, with / without, bed.slowest_us()
+            plan.jobs,
+            plan.backlog,
+            with / without,
+            bed.slowest_us()
         );
         ratios.push(with / without);
     }
@@ -195,6 +207,9 @@ fn lateness() {
     let at = |part: usize| lateness_ms[(lateness_ms.len() - 1) * part / 1_000];
     println!(
         "lateness of {} jobs over 10 s: p50 {:.2} ms, p99 {:.2} ms, max {:.2} ms",
-        lateness_ms.len(), at(500), at(990), at(1_000)
+        lateness_ms.len(),
+        at(500),
+        at(990),
+        at(1_000)
     );
 }
