@@ -122,9 +122,9 @@ fn checked(reading: &Reading, file: File) -> Result<Source, Fault> {
 fn progress(source: &Source) -> ProgressBar {
     let (bar, template) = match source {
         Source::File { jobs, .. } => {
-            (ProgressBar::new(*jobs), "{bar:30} {human_pos}/{human_len} jobs, {per_sec}, {eta} to go")
+            (ProgressBar::new(*jobs), "{bar:30} {human_pos}/{human_len} jobs, {eta} to go")
         }
-        Source::Stream(_) => (ProgressBar::no_length(), "{spinner} {human_pos} jobs, {per_sec}"),
+        Source::Stream(_) => (ProgressBar::no_length(), "{spinner} {human_pos} jobs"),
     };
     match ProgressStyle::with_template(template) {
         Ok(style) => bar.with_style(style.progress_chars("=> ")),

@@ -65,7 +65,7 @@ impl Table {
                 lines.push(String::new());
             }
             for (header, cell) in self.header.iter().zip(row) {
-                lines.push(format!("{:name$} {cell}", format!("{header}:")));
+                lines.push(format!("{:name$} {cell}", format!("{header}:")).trim_end().to_owned());
             }
         }
         lines
