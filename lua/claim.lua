@@ -4,8 +4,8 @@
 -- KEYS  the globals, then for each lane its due indexes: high, normal, low, suspects
 -- ARGV  session, first token, due_max, ahead_max, look_ahead_ms, suspect (1 or 0), bytes_max,
 --       then for each lane: queue, kind, max_attempts for jobs that do not say
--- Returns { now_us, next due_ms or '', damaged, then for each job: record id, record, attempt,
---       max_attempts, crashes, due_ms }, in the order in which they should start, those that are due first.
+-- Returns { now_us, next due_ms or '', damaged, then for each job: record id, record, `attempt
+--       max_attempts crashes due_ms` }, in the order in which they should start, those that are due first.
 --
 -- Removes exactly what it returns (rule 5). Strict by priority over all lanes; within a priority the lanes share
 -- alike. Records of more than bytes_max in all are cut; a larger one travels alone (rule 6).
@@ -25,7 +25,7 @@ local lanes, queues = {}, {}
 for i = 1, (#ARGV - ARGS) / PER_LANE do
   local at = ARGS + PER_LANE * (i - 1)
   local queue, kind = ARGV[at + 1], ARGV[at + 2]
-  local lane = { queue = queue, kind = kind, max = ARGV[at + 3] }
+  local lane = { queue = queue, kind = kind, words = queue .. ' ' .. kind, max = ARGV[at + 3], claimed = 0 }
   for part = 1, 4 do
     lane[part] = KEYS[GLOBALS + 4 * (i - 1) + part]
   end
@@ -41,19 +41,23 @@ for i, paused in ipairs(redis.call('SMISMEMBER', PAUSED, unpack(queues))) do
   end
 end
 
--- Up to `want` entries between two due times from one part of all lanes, in turns.
-local function fair(part, from, to, want, into)
+-- Entries that may be claimed, in the order in which they should start; one entry is one place in each list.
+local from_lane, from_key, members, dues = {}, {}, {}, {}
+
+-- Adds up to `want` entries between two due times from one part of all lanes, in turns; how many.
+local function fair(part, from, to, want)
   local lists, open, got = {}, open_lanes, 0
   while got < want and #open > 0 do
-    local share, still = math.ceil((want - got) / #open), {}
+    -- Rounded down, so that none gets a second before all had a first; the rest goes round again.
+    local share, still = math.max(1, math.floor((want - got) / #open)), {}
     for _, lane in ipairs(open) do
       local ask = math.min(share, want - got)
       if ask > 0 then
         local list = lists[lane] or {}
         lists[lane] = list
-        local found = redis.call('ZRANGEBYSCORE', lane[part], from, to, 'WITHSCORES', 'LIMIT', #list, ask)
-        for i = 1, #found, 2 do
-          list[#list + 1] = { lane = lane, key = lane[part], member = found[i], due = found[i + 1] }
+        local found = redis.call('ZRANGEBYSCORE', lane[part], from, to, 'WITHSCORES', 'LIMIT', #list / 2, ask)
+        for i = 1, #found do
+          list[#list + 1] = found[i]
         end
         got = got + #found / 2
         if #found == 2 * ask then
@@ -67,84 +71,98 @@ local function fair(part, from, to, want, into)
   while more do
     more = false
     for _, lane in ipairs(open_lanes) do
-      local entry = lists[lane] and lists[lane][turn]
-      if entry then
-        into[#into + 1] = entry
+      local list = lists[lane]
+      if list and list[turn] then
+        local n = #members + 1
+        from_lane[n], from_key[n], members[n], dues[n] = lane, lane[part], list[turn], list[turn + 1]
         more = true
       end
     end
-    turn = turn + 1
+    turn = turn + 2
   end
   return got
 end
 
-local found, damaged, suspected = {}, 0, false
+local damaged, suspected = 0, false
 local left = due_max
 if suspect and left > 0 then
-  local got = fair(4, '-inf', digits(NOW_MS), 1, found)
-  suspected = got > 0
-  left = left - got
+  suspected = fair(4, '-inf', NOW_TEXT, 1) > 0
+  left = left - #members
 end
 for part = 1, 3 do
-  left = left - fair(part, '-inf', digits(NOW_MS), left, found)
+  left = left - fair(part, '-inf', NOW_TEXT, left)
 end
 left = ahead_max
 for part = 1, 3 do
-  left = left - fair(part, '(' .. digits(NOW_MS), digits(NOW_MS + look_ahead_ms), left, found)
+  left = left - fair(part, '(' .. NOW_TEXT, digits(NOW_MS + look_ahead_ms), left)
 end
 
 -- An entry that is not a job's: out of the index, kept for people to look at.
-local function set_aside(entry, where)
+local function set_aside(n, where)
   damaged = damaged + 1
-  zrem(entry.key, entry.member)
-  zadd(where, digits(NOW_MS), entry.lane.queue .. ':' .. entry.lane.kind .. ' ' .. entry.due .. ' ' .. entry.member)
+  zrem(from_key[n], members[n])
+  zadd(where, NOW_TEXT, from_lane[n].queue .. ':' .. from_lane[n].kind .. ' ' .. dues[n] .. ' ' .. members[n])
 end
 
 local record_max = tonumber(redis.call('HGET', META, 'record_max') or '0')
-local bounded = #found * record_max > bytes_max
-local wanted, rids, bytes = {}, {}, 0
-for _, entry in ipairs(found) do
-  local rid, attempt, crashes = member_parse(entry.member)
-  if not rid or tonumber(entry.due) <= 0 then
-    set_aside(entry, DIRT)
+local bounded = #members * record_max > bytes_max
+local places, rids, attempts, crashes, bytes = {}, {}, {}, {}, 0
+for n, member in ipairs(members) do
+  local rid, attempt, crashed = member_parse(member)
+  if not rid or tonumber(dues[n]) <= 0 then
+    set_aside(n, DIRT)
   else
     bytes = bytes + (bounded and redis.call('HSTRLEN', JOBS, rid) or 0)
-    if bytes > bytes_max and #wanted > 0 then
+    if bytes > bytes_max and #rids > 0 then
       break
     end
-    entry.rid, entry.attempt, entry.crashes = rid, attempt, crashes
-    wanted[#wanted + 1], rids[#rids + 1] = entry, rid
+    local k = #rids + 1
+    places[k], rids[k], attempts[k], crashes[k] = n, rid, attempt + 1, crashed
   end
 end
 
+-- attempts and id of a record; the two others are its lane's, its priority is among its options.
+local RECORD = '^(%d*)\31[^\31]*\31[^\31]*\31([^\31]*)\31%w+\31%w*\31p?([hl]?)'
 local reply = { NOW_US, '', '0' }
-local records = hmget(JOBS, rids)
-local claimed, token = 0, first_token
-for i, entry in ipairs(wanted) do
-  local record = records[i]
+local running = stage(RUNNING, 'hash').set
+local claimed = 0
+for k, record in ipairs(hmget(JOBS, rids)) do
+  local n, rid = places[k], rids[k]
   local max, id, priority = nil, nil, nil
   if record then
-    max, id, priority = string.match(record, '^(%d*)\31[^\31]*\31[^\31]*\31([^\31]*)\31%w+\31%w*\31p?([hl]?)')
+    max, id, priority = string.match(record, RECORD)
   end
   if not max then
-    set_aside(entry, ORPHANS)
+    set_aside(n, ORPHANS)
   else
-    local lane, rid, attempt = entry.lane, entry.rid, entry.attempt + 1
-    max = max == '' and lane.max or max
-    zrem(entry.key, entry.member)
-    hset(RUNNING, rid, session .. ' ' .. digits(token) .. ' ' .. attempt .. ' ' .. max .. ' ' .. entry.crashes .. ' '
-      .. digits(NOW_MS) .. ' ' .. entry.due .. ' ' .. entry.member .. ' ' .. lane.queue .. ' ' .. lane.kind .. ' '
-      .. (priority == '' and 'n' or priority) .. ' ' .. #record .. ' '
-      .. (string.sub(id, 1, 1) == '\30' and '' or id))
-    hincr(TOTALS, lane.queue .. ':running', 1)
-    local n = #reply
-    reply[n + 1], reply[n + 2], reply[n + 3] = rid, record, attempt
-    reply[n + 4], reply[n + 5], reply[n + 6] = max, entry.crashes, entry.due
-    claimed, token = claimed + 1, token + 1
+    local lane, member = from_lane[n], members[n]
+    if max == '' then
+      max = lane.max
+    end
+    if priority == '' then
+      priority = 'n'
+    end
+    if string.sub(id, 1, 1) == '\30' then
+      id = ''
+    end
+    local numbers = attempts[k] .. ' ' .. max .. ' ' .. crashes[k] .. ' ' .. dues[n]
+    zrem(from_key[n], member)
+    running[#running + 1] = rid
+    running[#running + 1] = session .. ' ' .. digits(first_token + claimed) .. ' ' .. numbers .. ' ' .. string.sub(member, 1, 14)
+      .. ' ' .. NOW_TEXT .. ' ' .. member .. ' ' .. lane.words .. ' ' .. priority .. ' ' .. #record .. ' ' .. id
+    lane.claimed = lane.claimed + 1
+    local at = #reply
+    reply[at + 1], reply[at + 2], reply[at + 3] = rid, record, numbers
+    claimed = claimed + 1
   end
 end
 if claimed > 0 then
   hincr(HOLDERS, session, claimed)
+  for _, lane in ipairs(lanes) do
+    if lane.claimed > 0 then
+      hincr(TOTALS, lane.queue .. ':running', lane.claimed)
+    end
+  end
 end
 flush()
 if damaged > 0 then

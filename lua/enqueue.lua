@@ -23,10 +23,10 @@
 
 local SEQ, JOBS, PAST, RUNNING, IDS, LANES, TOTALS, META, LOGS, ONCE =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
-local GLOBALS, HEAD, PER_JOB, CHUNK, ONCE_SECONDS = 10, 4, 11, 1000, 60
+local GLOBALS, HEAD, PER_JOB, CHUNK, ONCE_SECONDS = 10, 4, 11, 1000, 20
 local EVENTS_FIRST, EVENTS_LAST = 10, 40
 local BATCH_MAX, PAYLOAD_MAX, META_MAX, DELAY_MAX = 500, 1048576, 4096, 3155760000000
-local ATTEMPTS_MAX, TIMEOUT_MAX = 1000, 86400000
+local ATTEMPTS_MAX, TIMEOUT_MAX, BATCH_PAYLOAD_MAX = 1000, 86400000, 262144
 local PARTS = { high = 1, normal = 2, low = 3, [''] = 2 }
 local LETTERS = { 'h', 'n', 'l', 's' }
 local STATES = { c = 'completed', x = 'cancelled', d = 'dead' }
@@ -167,6 +167,13 @@ for i = 1, lane_count do
 end
 
 -- Jobs.
+local function option(options, letter, text)
+  if text == '' then
+    return options
+  end
+  return options .. (options == '' and '' or '\30') .. letter .. text
+end
+
 local names_checked = {}
 local function read_job(index, at)
   local lane = lanes[whole(ARGV[at], 1, lane_count) or 0]
@@ -220,24 +227,36 @@ local function read_job(index, at)
     invalid(index, 'payload of ' .. #job.payload .. ' bytes: expected at most ' .. PAYLOAD_MAX)
   end
   local options = job.part == 2 and '' or 'p' .. LETTERS[job.part]
-  for _, option in ipairs({ { 't', timeout }, { 'w', traceparent }, { 'm', meta }, { 's', source } }) do
-    if option[2] ~= '' then
-      options = options .. (options == '' and '' or '\30') .. option[1] .. option[2]
-    end
-  end
+  options = option(option(option(option(options, 't', timeout), 'w', traceparent), 'm', meta), 's', source)
   job.max, job.options = max, options
   return job
 end
 
-if ARGV[3] ~= '' then
-  local answered = redis.call('GET', ONCE)
-  if answered then
-    return cmsgpack.unpack(answered)
+local answered = ARGV[3] ~= '' and redis.call('GET', ONCE)
+answered = answered and cmsgpack.unpack(answered)
+if answered and #answered > 2 then
+  return answered
+elseif answered then
+  NOW_MS = answered[1]
+end
+local jobs, payload_bytes = {}, 0
+for at = first, #ARGV, PER_JOB do
+  local job = read_job(#jobs, at)
+  jobs[#jobs + 1] = job
+  payload_bytes = payload_bytes + #job.payload
+  if #jobs > 1 and payload_bytes > BATCH_PAYLOAD_MAX then
+    invalid(#jobs - 1, 'batch with over ' .. BATCH_PAYLOAD_MAX .. ' bytes of payload: a larger payload travels alone')
   end
 end
-local jobs = {}
-for at = first, #ARGV, PER_JOB do
-  jobs[#jobs + 1] = read_job(#jobs, at)
+
+if answered then
+  local reply = {}
+  for i, job in ipairs(jobs) do
+    local n = #reply
+    reply[n + 1], reply[n + 2] = 'created', digits(answered[2] - #jobs + i) .. '-' .. ARGV[2]
+    reply[n + 3], reply[n + 4] = job.due <= NOW_MS and 'ready' or 'scheduled', digits(job.due)
+  end
+  return reply
 end
 
 -- Ids that exist. A generated id (`<sequence>-<random>`) has no index entry: its record tells.
@@ -277,7 +296,7 @@ local function load(rid)
   local lease = redis.call('HGET', RUNNING, rid)
   if lease then
     old.letter = 'r'
-    old.due = tonumber(string.match(lease, '^%S+ %d+ %d+ %d+ %d+ %d+ (%d+)')) or old.due
+    old.due = tonumber(string.match(lease, '^%S+ %d+ %d+ %d+ %d+ (%d+)')) or old.due
   end
   return old
 end
@@ -396,8 +415,11 @@ local function decide(job)
   return 'rescheduled', job.id, old
 end
 
+-- With a lookalike about, a sequence may skip a number.
+local plain = not lookalikes
 for _, job in ipairs(jobs) do
   local disposition, id, target = decide(job)
+  plain = plain and job.id == ''
   local n = #reply
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = disposition, id, state_of(target), digits(target.due)
 end
@@ -453,39 +475,52 @@ local function moved_past(target)
   return counts .. ' ' .. digits(target.due) .. ' ' .. rest .. ' ' .. digits(tonumber(events) + 1) .. '\n0:,' .. tail .. event
 end
 
+-- What is to be written, as the arguments of each command; by key where there are several.
 local records, pasts, ids, logs, adds, removes, heads = {}, {}, {}, {}, {}, {}, {}
-local function append(map, key, ...)
-  local list = map[key] or {}
-  map[key] = list
-  for _, value in ipairs({ ... }) do
-    list[#list + 1] = value
+local function two(list, first, second)
+  local n = #list
+  list[n + 1], list[n + 2] = first, second
+end
+
+local function list_of(map, key)
+  local list = map[key]
+  if not list then
+    list = {}
+    map[key] = list
+  end
+  return list
+end
+
+-- What an old job leaves behind when it moves.
+local function leave(target)
+  table.insert(list_of(removes, target.lane[target.part]), target.member)
+  two(pasts, target.rid, moved_past(target))
+  if target.replaced then
+    table.insert(logs, target.rid)
+    for attempt in string.gmatch(redis.call('HGET', LOGS, target.rid) or '', '%d+') do
+      table.insert(logs, target.rid .. ':' .. attempt)
+    end
   end
 end
 
 for _, target in ipairs(touched) do
-  local rid, lane, member = target.rid, target.lane, target.rid
+  local rid, member = target.rid, target.rid
   if target.record then
-    append(records, JOBS, rid, target.record)
+    two(records, rid, target.record)
   end
   if target.field then
-    append(ids, IDS, target.field, rid)
+    two(ids, target.field, rid)
   end
   if not target.new then
-    append(removes, lane[target.part], target.member)
-    append(pasts, PAST, rid, moved_past(target))
+    leave(target)
     member = target.order .. rid .. target.attempt .. '.' .. target.crashes
   end
-  if target.replaced then
-    for attempt in string.gmatch(redis.call('HGET', LOGS, rid) or '', '%d+') do
-      append(logs, LOGS, rid .. ':' .. attempt)
-    end
-    append(logs, LOGS, rid)
-  end
-  local key = lane[target.new_part or target.part]
-  append(adds, key, digits(target.due), member)
+  local key = target.lane[target.new_part or target.part]
+  two(list_of(adds, key), digits(target.due), member)
   local head = heads[key]
   if not head then
-    heads[key] = { lane = lane.name, before = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2]), due = target.due }
+    local before = tonumber(redis.call('ZRANGE', key, 0, 0, 'WITHSCORES')[2])
+    heads[key] = { lane = target.lane.name, before = before, due = target.due }
   elseif target.due < head.due then
     head.due = target.due
   end
@@ -496,16 +531,16 @@ redis.call('SET', SEQ, digits(sequence))
 for key, list in pairs(removes) do
   chunked('ZREM', key, list)
 end
-chunked('HDEL', LOGS, logs[LOGS] or {})
+chunked('HDEL', LOGS, logs)
 for _, lane in ipairs(lanes) do
   if lane.new > 0 then
     redis.call('SADD', LANES, lane.name)
     redis.call('HINCRBY', TOTALS, lane.queue .. ':enqueued', lane.new)
   end
 end
-chunked('HSET', JOBS, records[JOBS] or {})
-chunked('HSET', PAST, pasts[PAST] or {})
-chunked('HSET', IDS, ids[IDS] or {})
+chunked('HSET', JOBS, records)
+chunked('HSET', PAST, pasts)
+chunked('HSET', IDS, ids)
 for key, list in pairs(adds) do
   chunked('ZADD', key, list)
 end
@@ -516,7 +551,9 @@ if marks_lookalike then
   redis.call('HSET', META, 'lookalikes', '1')
 end
 if ARGV[3] ~= '' then
-  redis.call('SET', ONCE, cmsgpack.pack(reply), 'EX', ONCE_SECONDS)
+  -- The answer to a batch of new jobs with generated ids follows from its arguments and two numbers.
+  local answer = plain and { NOW_MS, sequence } or reply
+  redis.call('SET', ONCE, cmsgpack.pack(answer), 'EX', ONCE_SECONDS)
 end
 for _, head in pairs(heads) do
   if not head.before or head.due < head.before then

@@ -42,34 +42,28 @@ end
 
 local ready, dead, cancelled, stale, held_by, seen = 0, 0, 0, 0, {}, {}
 
-local function event(past, attempt, word, runner, reason, message)
-  past_event(past, 'E' .. attempt .. '\31' .. NOW_US .. '\31' .. word .. '\31' .. runner .. '\31' .. reason .. '\31' .. message)
-end
-
 local function reclaim(lease, lane, past, recall)
   hdel(RUNNING, lease.rid)
   hdel(RECALLS, lease.rid)
   hincr(TOTALS, lease.queue .. ':running', -1)
   hincr(HOLDERS, lease.session, -1)
   held_by[lease.session] = true
-  past = past or { state = 'w', attempt = 0, max = lease.max, crashes = lease.crashes, due = lease.due, order = lease.order, bytes = 0,
-    expire = '0', forget = '0', session = '-', token = '0', events = 0, result = '', tail = '' }
+  past = past or past_fresh(lease.max, lease.crashes, lease.due, lease.order)
   past.session, past.token, past.max, past.due = '-', '0', lease.max, lease.due
   local started = tonumber(lease.due) <= NOW_MS
   if started then
     past.attempt, past.crashes = lease.attempt, lease.crashes + 1
-    local runner = runner_of(lease.session)
-    event(past, lease.attempt, 'reclaimed', runner, 'lost', 'its runner went away')
+    past_note(past, 'reclaimed', runner_of(lease.session), 'lost', 'its runner went away')
     hincr(TOTALS, lease.queue .. ':failed', 1)
   end
   if recall == lease.session .. ' ' .. lease.token .. ' c' then
-    event(past, past.attempt, 'cancelled', '', '', '')
+    past_note(past, 'cancelled')
     finish(lane, lease, past, 'x', cancelled_policy)
     cancelled = cancelled + 1
   elseif started and (past.crashes >= CRASHES_MAX or past.attempt >= lease.max) then
     local why = past.crashes >= CRASHES_MAX and past.crashes .. ' runners went away while they had it'
       or 'its runner went away in its last attempt'
-    event(past, past.attempt, 'dead', '', 'lost', why)
+    past_note(past, 'dead', '', 'lost', why)
     finish(lane, lease, past, 'd', dead_policy)
     dead = dead + 1
   else
@@ -92,6 +86,7 @@ for n, rid in ipairs(rids) do
     stale = stale + 1
   end
 end
+finish_counts()
 flush()
 drop_empty_holders(held_by)
 retain()

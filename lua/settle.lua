@@ -22,11 +22,9 @@
 
 local PER_ITEM = 9
 local once = KEYS[#KEYS]
-if ARGV[1] ~= '' then
-  local answered = redis.call('GET', once)
-  if answered then
-    return answered
-  end
+local answered = redis.call('GET', once)
+if answered then
+  return answered
 end
 local lanes, _, at = lanes_read(3)
 local policies = {}
@@ -35,84 +33,88 @@ for i = 1, tonumber(ARGV[at]) do
 end
 local first = at + 5 * #policies + 1
 
--- The leases, and the past of each job that has one.
 local rids = {}
 for i = first, #ARGV, PER_ITEM do
   rids[#rids + 1] = ARGV[i + 1]
 end
 local leases = hmget(RUNNING, rids)
-local seen, items, pasts_wanted = {}, {}, {}
-for n, rid in ipairs(rids) do
-  local i = first + PER_ITEM * (n - 1)
-  local lease = leases[n] and lease_parse(rid, leases[n])
-  local lane = lanes[tonumber(ARGV[i])]
-  local valid = lease and lease.session == ARGV[i + 2] and lease.token == ARGV[i + 3]
-  if valid and (lease.queue ~= lane.queue or lease.kind ~= lane.kind) then
-    error({ err = 'HOURHAND_INVALID ' .. (n - 1) .. ' settlement of another lane: expected ' .. lease.queue .. ':' .. lease.kind })
-  end
-  if valid and not seen[rid] then
-    items[n] = lease
-    seen[rid] = lease.session .. ' ' .. lease.token
-    if #lease.member > 14 then
-      pasts_wanted[#pasts_wanted + 1] = rid
-    end
-  else
-    pasts_wanted[#pasts_wanted + 1] = rid
-  end
-end
-local pasts = {}
-for n, text in ipairs(hmget(PAST, pasts_wanted)) do
-  pasts[pasts_wanted[n]] = text and past_parse(text)
-end
-
-local function fresh(lease)
-  return { state = 'w', attempt = 0, max = lease.max, crashes = 0, due = lease.due, order = lease.order, bytes = 0,
-    expire = '0', forget = '0', session = '-', token = '0', events = 0, result = '', tail = '' }
-end
-
 local recalls = redis.call('HLEN', RECALLS) > 0
-local answers, stale, volatile, held_by = {}, 0, false, {}
 local JOB_ENDS = { c = true, d = true, x = true }
+local answers, owners, stale, volatile, held_by = {}, {}, 0, false, {}
 
-local function settle(lease, lane, i)
-  local op, event = ARGV[i + 4], ARGV[i + 7]
-  local past = pasts[lease.rid] or fresh(lease)
+-- What is the same for each settlement with a valid lease.
+local function count(lane, session, op)
+  lane.running = lane.running + 1
+  if op == 'c' then
+    lane.completed = (lane.completed or 0) + 1
+  elseif op == 'r' or op == 'd' then
+    lane.failed = (lane.failed or 0) + 1
+  end
+  held_by[session] = (held_by[session] or 0) + 1
+end
+
+local function event_of(attempt, event)
+  local kind = string.sub(event, 1, 1)
+  return kind .. attempt .. '\31' .. (kind == 'E' and NOW_US .. '\31' or '') .. string.sub(event, 2)
+end
+
+-- The usual case, of which speed matters: a job that nothing happened to before has ended. It does what
+-- `settle` and `finish` do, without taking the lease apart.
+local FACTS = '^((%d+) %d+ %d+ (%d+) %d+) %d+ (%S+) (%S+ %S+) %a (%d+) (.*)$'
+local running_del, past_set = stage(RUNNING, 'hash').del, stage(PAST, 'hash').set
+local function settle_quickly(lane, i, owner, text)
+  local op, policy = ARGV[i + 4], policies[tonumber(ARGV[i + 6])]
+  if recalls or not JOB_ENDS[op] or policy.nothing then
+    return false
+  end
+  local numbers, attempt, due, member, words, record_bytes, id = string.match(text, FACTS, #owner + 1)
+  if not numbers or #member > 14 or words ~= lane.words then
+    return false
+  end
+  local event, result = event_of(attempt, ARGV[i + 7]), op == 'c' and ARGV[i + 8] or ''
+  local bytes = tonumber(record_bytes) + #event + #result + PAST_COST
+  local batch = finish_batch(lane[DONE[op]], lane.queue, op, policy)
+  batch.added, batch.bytes = batch.added + 1, batch.bytes + bytes
+  local set, done = batch.stage, member .. ':' .. bytes .. ':' .. policy.expire
+  if id ~= '' then
+    done = done .. ':' .. due .. ':' .. policy.forget .. ':' .. id
+  end
+  set[#set + 1] = NOW_TEXT
+  set[#set + 1] = done
+  past_set[#past_set + 1] = member
+  past_set[#past_set + 1] = op .. ' ' .. numbers .. ' ' .. bytes .. ' ' .. policy.expire .. ' ' .. policy.forget .. ' ' .. owner
+    .. '1\n' .. #result .. ':' .. result .. ',' .. #event .. ':' .. event .. ','
+  running_del[#running_del + 1] = member
+  count(lane, ARGV[i + 2], op)
+  return true
+end
+
+local function settle(lane, i, lease, past)
+  local op = ARGV[i + 4]
+  past = past or past_fresh(lease.max, lease.crashes, lease.due, lease.order)
   past.session, past.token, past.max = lease.session, lease.token, lease.max
   past.attempt, past.due = lease.attempt, lease.due
-  local kind = string.sub(event, 1, 1)
-  if kind == 'R' then
-    past_event(past, 'R' .. lease.attempt .. '\31' .. string.sub(event, 2))
-  elseif kind == 'E' then
-    past_event(past, 'E' .. lease.attempt .. '\31' .. NOW_US .. '\31' .. string.sub(event, 2))
+  if ARGV[i + 7] ~= '' then
+    past_event(past, event_of(lease.attempt, ARGV[i + 7]))
   end
-  if recalls then
-    local recall = redis.call('HGET', RECALLS, lease.rid)
-    if recall then
-      hdel(RECALLS, lease.rid)
-      if not JOB_ENDS[op] and recall == lease.session .. ' ' .. lease.token .. ' c' then
-        op = 'x'
-        past_event(past, 'E' .. lease.attempt .. '\31' .. NOW_US .. '\31cancelled\31\31\31')
-      end
+  local recall = recalls and redis.call('HGET', RECALLS, lease.rid)
+  if recall then
+    hdel(RECALLS, lease.rid)
+    if not JOB_ENDS[op] and recall == lease.session .. ' ' .. lease.token .. ' c' then
+      op = 'x'
+      past_note(past, 'cancelled')
     end
   end
   hdel(RUNNING, lease.rid)
-  hincr(TOTALS, lease.queue .. ':running', -1)
-  hincr(HOLDERS, lease.session, -1)
-  held_by[lease.session] = true
-  if op == 'r' or op == 'd' then
-    hincr(TOTALS, lease.queue .. ':failed', 1)
-  end
+  count(lane, lease.session, ARGV[i + 4])
   if JOB_ENDS[op] then
     past.result = op == 'c' and ARGV[i + 8] or ''
-    if op == 'c' then
-      hincr(TOTALS, lease.queue .. ':completed', 1)
-    end
     if not finish(lane, lease, past, op, policies[tonumber(ARGV[i + 6])]) then
       volatile = true
     end
     return
   end
-  if op == 's' or op == 'l' then
+  if op ~= 'r' then
     past.attempt = lease.attempt - 1
   end
   if op ~= 'l' then
@@ -124,28 +126,61 @@ local function settle(lease, lane, i)
     member_long(past.order, lease.rid, past.attempt, past.crashes))
 end
 
+local left, left_rids = {}, {}
 for n, rid in ipairs(rids) do
   local i = first + PER_ITEM * (n - 1)
-  local past, lease = pasts[rid], ARGV[i + 2] .. ' ' .. ARGV[i + 3]
-  if items[n] then
-    settle(items[n], lanes[tonumber(ARGV[i])], i)
-    answers[n] = 'D'
-  elseif seen[rid] == lease or (past and past.session .. ' ' .. past.token == lease) then
+  local owner, text = ARGV[i + 2] .. ' ' .. ARGV[i + 3] .. ' ', leases[n]
+  local valid = text and not owners[rid] and string.sub(text, 1, #owner) == owner
+  if valid then
+    owners[rid] = owner
+  end
+  if valid and settle_quickly(lanes[tonumber(ARGV[i])], i, owner, text) then
     answers[n] = 'D'
   else
-    answers[n] = 'S'
+    left[#left + 1], left_rids[#left_rids + 1] = { n = n, i = i, owner = owner, text = valid and text }, rid
+  end
+end
+
+local pasts = hmget(PAST, left_rids)
+for k, item in ipairs(left) do
+  local rid, past = left_rids[k], pasts[k] and past_parse(pasts[k])
+  local lane, lease = lanes[tonumber(ARGV[item.i])], item.text and lease_parse(left_rids[k], item.text)
+  answers[item.n] = 'D'
+  if lease then
+    if lease.queue ~= lane.queue or lease.kind ~= lane.kind then
+      return { err = 'HOURHAND_INVALID settlement ' .. (item.n - 1) .. ' of another lane than its job has' }
+    end
+    settle(lane, item.i, lease, past)
+  elseif owners[rid] ~= item.owner and not (past and past.session .. ' ' .. past.token .. ' ' == item.owner) then
+    answers[item.n] = 'S'
     stale = stale + 1
   end
+end
+
+for _, lane in ipairs(lanes) do
+  if lane.running > 0 then
+    hincr(TOTALS, lane.queue .. ':running', -lane.running)
+  end
+  if lane.completed then
+    hincr(TOTALS, lane.queue .. ':completed', lane.completed)
+  end
+  if lane.failed then
+    hincr(TOTALS, lane.queue .. ':failed', lane.failed)
+  end
+end
+for session, number in pairs(held_by) do
+  hincr(HOLDERS, session, -number)
 end
 if stale > 0 then
   hincr(META, 'stale', stale)
 end
+finish_counts()
 flush()
 drop_empty_holders(held_by)
 retain()
 publish_heads()
 local answer = table.concat(answers)
-if volatile and ARGV[1] ~= '' then
+if volatile then
   redis.call('SET', once, answer, 'EX', ARGV[2])
 end
 return answer

@@ -6,3 +6,4 @@ local NOW_US = clock[1] .. string.format('%06d', tonumber(clock[2]))
 local function digits(number)
   return string.format('%.0f', number)
 end
+local NOW_TEXT = digits(NOW_MS)

@@ -3,8 +3,10 @@
 -- A finished index `done` has score = end of the job in ms, so it lists newest first whatever the ages. Its
 -- member is `rid:bytes:expire_ms`, and for a job with an explicit id `:due_ms:forget_ms:id` behind it,
 -- so that pruning reads no record.
+--- @include past
+local DONE = { c = 5, x = 6, d = 7 }
 local AGES = ':age'
-local ID_COST = 200
+local ID_COST, PAST_COST = 200, 128
 
 local function done_member(past, rid, id)
   local member = rid .. ':' .. past.bytes .. ':' .. past.expire
@@ -49,8 +51,11 @@ local function drop_id(queue, id, rid, state, due, forget)
   end
   if state and tonumber(forget) > NOW_MS then
     hset(IDS, field, '~' .. state .. ' ' .. due .. ' ' .. forget)
+    -- An older job of this id may still be listed there.
+    if not redis.call('ZSCORE', MEMORY, field) then
+      hincr(META, 'id_bytes', 2 * #field + ID_COST)
+    end
     zadd(MEMORY, forget, field)
-    hincr(META, 'id_bytes', 2 * #field + ID_COST)
     return 1
   end
   hdel(IDS, field)
@@ -67,36 +72,47 @@ local function drop_done(key, queue, state, member, entry)
   return drop_id(queue, entry.id, entry.rid, state, entry.due or '0', entry.forget or '0')
 end
 
--- Stages a job's end. `job` has rid, queue, id, record_bytes; `past` its attempt, max and so on;
--- `policy` age, count, bytes, memory_age, memory_bytes. Returns false when it is not kept at all.
+-- What one call adds to one finished index.
 local finished = {}
-local function finish(lane, job, past, state, policy)
-  past.state = state
-  past.expire = policy.age and digits(NOW_MS + policy.age) or '9000000000000000'
-  past.forget = digits(NOW_MS + policy.memory_age)
-  past.bytes = job.record_bytes + #past.tail + #past.result + 128
-  local key = lane[DONE[state]]
+local function finish_batch(key, queue, state, policy)
   local batch = finished[key]
   if not batch then
-    batch = { key = key, queue = job.queue, state = state, policy = policy, added = 0, ids = 0, age = policy.age or -1 }
+    batch = { key = key, queue = queue, state = state, added = 0, bytes = 0, ids = 0, age = policy.age or -1, stage = stage(key, 'zset').set }
     finished[key] = batch
   end
   batch.policy = policy
   if (policy.age or -1) ~= batch.age then
     batch.age = 'm'
   end
-  if policy.age == 0 then
+  return batch
+end
+
+-- Stages a job's end. `job` has rid, queue, id, record_bytes; `past` its attempt, max and so on;
+-- `policy` age, count, bytes, memory_age, memory_bytes. Returns false when it is not kept at all.
+local function finish(lane, job, past, state, policy)
+  past.state, past.expire, past.forget = state, policy.expire, policy.forget
+  past.bytes = job.record_bytes + #past.tail + #past.result + PAST_COST
+  local batch = finish_batch(lane[DONE[state]], job.queue, state, policy)
+  if policy.nothing then
     hdel(JOBS, job.rid)
     hdel(PAST, job.rid)
     drop_logs(job.rid)
     batch.ids = batch.ids + drop_id(job.queue, job.id, job.rid, state, past.due, past.forget)
     return false
   end
-  batch.added = batch.added + 1
-  zadd(key, digits(NOW_MS), done_member(past, job.rid, job.id))
-  hincr(SIZES, job.queue .. ':' .. state, past.bytes)
+  batch.added, batch.bytes = batch.added + 1, batch.bytes + past.bytes
+  zadd(batch.key, NOW_TEXT, done_member(past, job.rid, job.id))
   hset(PAST, job.rid, past_text(past))
   return true
+end
+
+-- Call before `flush`, once all jobs are finished.
+local function finish_counts()
+  for _, batch in pairs(finished) do
+    if batch.bytes > 0 then
+      hincr(SIZES, batch.queue .. ':' .. batch.state, batch.bytes)
+    end
+  end
 end
 
 -- Stages the removal of remembered ids, the oldest first, that are over the limit in bytes.
@@ -119,46 +135,68 @@ local function trim_memory(bytes_max, added)
   end
 end
 
--- Call after `flush`: keeps the finished indexes that were added to within their limits. Removes at most twice
--- what was added and a few more, so its cost is that of the settle (the rest is for prune).
-local function retain()
-  for _, batch in pairs(finished) do
-    local policy, key = batch.policy, batch.key
-    local age_field = batch.queue .. ':' .. batch.state .. AGES
-    local age = redis.call('HGET', SIZES, age_field)
-    if age ~= 'm' and age ~= tostring(batch.age) then
-      hset(SIZES, age_field, age and 'm' or tostring(batch.age))
+-- Stages what takes a finished index back to its limits: the oldest go. At most twice what was added and
+-- a few more, so that the cost is that of the settle; the rest is for prune.
+local function trim_done(batch)
+  local policy, name = batch.policy, batch.queue .. ':' .. batch.state
+  local age = redis.call('HGET', SIZES, name .. AGES)
+  if age ~= 'm' and age ~= tostring(batch.age) then
+    hset(SIZES, name .. AGES, age and 'm' or tostring(batch.age))
+  end
+  local over = policy.count and redis.call('ZCARD', batch.key) - policy.count or 0
+  local bytes = tonumber(redis.call('HGET', SIZES, name) or '0')
+  local bytes_max = policy.bytes or math.huge
+  if over <= 0 and bytes <= bytes_max then
+    return
+  end
+  local dropped = 0
+  for _, member in ipairs(redis.call('ZRANGE', batch.key, 0, math.min(2 * batch.added + 9, CHUNK - 1))) do
+    if over <= 0 and bytes <= bytes_max then
+      break
     end
-    local over = policy.count and redis.call('ZCARD', key) - policy.count or 0
-    local bytes = tonumber(redis.call('HGET', SIZES, batch.queue .. ':' .. batch.state) or '0')
-    if over > 0 or (policy.bytes and bytes > policy.bytes) then
-      for _, member in ipairs(redis.call('ZRANGE', key, 0, math.min(2 * batch.added + 9, CHUNK - 1))) do
-        local entry = done_parse(member)
-        if over <= 0 and not (policy.bytes and bytes > policy.bytes) then
-          break
-        end
-        if entry then
-          bytes = bytes - entry.bytes
-          batch.ids = batch.ids + drop_done(key, batch.queue, batch.state, member, entry)
-        else
-          zrem(key, member)
-        end
-        over = over - 1
-      end
+    local rid, size, rest = string.match(member, '^(%d+):(%d+):%d+(:?)')
+    size = tonumber(size) or 0
+    bytes, dropped, over = bytes - size, dropped + size, over - 1
+    zrem(batch.key, member)
+    if rid then
+      hdel(JOBS, rid)
+      hdel(PAST, rid)
+      drop_logs(rid)
     end
-    if batch.ids > 0 then
-      flush()
-      trim_memory(policy.memory_bytes, batch.ids)
+    if rest == ':' then
+      local entry = done_parse(member)
+      batch.ids = batch.ids + drop_id(batch.queue, entry.id, rid, batch.state, entry.due or '0', entry.forget or '0')
     end
   end
+  hincr(SIZES, name, -dropped)
+end
+
+-- Call after `flush`: keeps the finished indexes that were added to, and the memory of ids, within their limits.
+local function retain()
+  local remembered, memory_bytes = 0, math.huge
+  for _, batch in pairs(finished) do
+    if batch.added > 0 then
+      trim_done(batch)
+    end
+    remembered = remembered + batch.ids
+    memory_bytes = math.min(memory_bytes, batch.policy.memory_bytes)
+  end
   flush()
+  if remembered > 0 then
+    trim_memory(memory_bytes, remembered)
+    flush()
+  end
   finished = {}
 end
 
 -- A policy from five arguments; an empty one is no limit.
 local function policy_read(at)
-  return {
+  local policy = {
     age = tonumber(ARGV[at]), count = tonumber(ARGV[at + 1]), bytes = tonumber(ARGV[at + 2]),
     memory_age = tonumber(ARGV[at + 3]), memory_bytes = tonumber(ARGV[at + 4]),
   }
+  policy.nothing = policy.age == 0 or policy.count == 0 or policy.bytes == 0
+  policy.expire = policy.age and digits(NOW_MS + policy.age) or '9000000000000000'
+  policy.forget = digits(NOW_MS + policy.memory_age)
+  return policy
 end

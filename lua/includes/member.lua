@@ -7,7 +7,7 @@ end
 
 -- Returns rid, attempts used and crashes; nil when it is none of ours.
 local function member_parse(member)
-  if #member == 14 and not string.find(member, '%D') then
+  if #member == 14 then
     return member, 0, 0
   end
   local rid, attempt, crashes = string.match(member, '^%d%d%d%d%d%d%d%d%d%d%d%d%d%d(%d%d%d%d%d%d%d%d%d%d%d%d%d%d)(%d+)%.(%d+)$')

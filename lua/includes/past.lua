@@ -40,3 +40,17 @@ local function past_text(past)
     .. past.order .. ' ' .. past.bytes .. ' ' .. past.expire .. ' ' .. past.forget .. ' ' .. past.session .. ' '
     .. past.token .. ' ' .. past.events .. '\n' .. #past.result .. ':' .. past.result .. ',' .. past.tail
 end
+
+-- The past of a job to which nothing has happened yet.
+local function past_fresh(max, crashes, due, order)
+  return {
+    state = 'w', attempt = 0, max = max, crashes = crashes, due = due, order = order, bytes = 0, expire = '0', forget = '0',
+    session = '-', token = '0', events = 0, result = '', tail = '',
+  }
+end
+
+-- Adds an event that is no run: `E attempt time word runner reason message`, joined by \31.
+local function past_note(past, word, runner, reason, message)
+  past_event(past, 'E' .. past.attempt .. '\31' .. NOW_US .. '\31' .. word .. '\31' .. (runner or '') .. '\31'
+    .. (reason or '') .. '\31' .. (message or ''))
+end

@@ -47,11 +47,28 @@ local function chunked(command, key, list)
   end
 end
 
+local function expect(type_of_key, key)
+  local answer = redis.pcall(type_of_key == 'hash' and 'HLEN' or 'ZCARD', key)
+  if type(answer) == 'table' and answer.err then
+    error({ err = 'HOURHAND_WRONGTYPE ' .. key .. ' is not ours: expected a ' .. type_of_key })
+  end
+end
+
+-- The globals are looked at once: what comes after the first write may touch any of them.
+local globals_checked = false
 local function flush()
+  if not globals_checked then
+    for _, key in ipairs({ JOBS, PAST, RUNNING, RECALLS, IDS, TOTALS, SIZES, SESSIONS, HOLDERS, LOGS, META }) do
+      expect('hash', key)
+    end
+    for _, key in ipairs({ MEMORY, ORPHANS, DIRT }) do
+      expect('zset', key)
+    end
+    globals_checked = true
+  end
   for _, s in ipairs(stages) do
-    local answer = redis.pcall(s.type == 'hash' and 'HLEN' or 'ZCARD', s.key)
-    if type(answer) == 'table' and answer.err then
-      error({ err = 'HOURHAND_WRONGTYPE ' .. s.key .. ' is not ours: expected a ' .. s.type })
+    if s.type == 'zset' then
+      expect('zset', s.key)
     end
   end
   for _, s in ipairs(stages) do

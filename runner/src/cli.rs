@@ -60,7 +60,8 @@ pub fn main() -> ExitCode {
 /// Does what the command says. A fault of the command is worse than one of its answer's way out.
 fn answer(cli: &Cli) -> Result<Code, Fault> {
     let mut context = Context::new(cli)?;
-    telemetry::start(&LogSettings::resolve(&context.layers, cli.log_level())?);
+    let (level, format) = cli.log_defaults();
+    telemetry::start(&LogSettings::resolve(&context.layers, level, format)?);
     let done = dispatch(cli, &mut context);
     let written = context.out.finish();
     let code = done?;

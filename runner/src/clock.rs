@@ -65,6 +65,38 @@ impl StoreClock {
     }
 }
 
+/// The tightest map of the store's clock that its readings allow.
+///
+/// Each reading was taken between the asking and the arrival of its reply, so it gives a lower and an upper
+/// bound. The map follows the highest lower bound, and so never runs ahead of the store; a reply that was
+/// slow to arrive does not set it back. A reading whose upper bound is below the map says that the store's
+/// clock was set back: the map starts anew from it.
+#[derive(Debug, Default)]
+pub struct ClockTracker {
+    best: Option<StoreClock>,
+}
+
+/// Two clocks may drift apart by this part of the time that passes (100 ppm).
+const DRIFT: u64 = 10_000;
+
+impl ClockTracker {
+    /// Takes in a reading, in microseconds since 1970, and gives the map that it leads to.
+    pub fn observe(&mut self, store_us: u64, asked: Monotonic, arrived: Monotonic) -> StoreClock {
+        let reading = StoreClock::new(store_us, arrived);
+        let under_way_us = arrived.saturating_duration_since(asked).as_micros() as u64;
+        let mapped = self.best.map(|best| {
+            let age_us = arrived.saturating_duration_since(best.at).as_micros() as u64;
+            StoreClock::new(best.us_at(arrived).saturating_sub(age_us / DRIFT), arrived)
+        });
+        let next = match mapped {
+            Some(mapped) if (store_us..=store_us + under_way_us).contains(&mapped.store_us) => mapped,
+            _ => reading,
+        };
+        self.best = Some(next);
+        next
+    }
+}
+
 const DAY_US: u64 = 24 * 3_600 * 1_000_000;
 
 #[cfg(test)]
@@ -79,6 +111,23 @@ mod tests {
         assert_eq!(clock.instant_of(4_000), arrived, "a past due time is now");
         assert_eq!(clock.us_at(arrived + Duration::from_micros(7)), 5_000_007);
         assert_eq!(clock.us_at(arrived), 5_000_000);
+    }
+
+    #[test]
+    fn a_slow_reply_does_not_set_the_map_back_and_a_clock_that_was_set_back_does() {
+        let start = monotonic();
+        let at = |us: u64| start + Duration::from_micros(us);
+        let mut tracker = ClockTracker::default();
+        tracker.observe(1_000_100, at(0), at(200));
+        // Read at 1,000 by the store, arrived 8 ms later: the map stays where the quick reply put it.
+        let map = tracker.observe(1_001_000, at(900), at(9_000));
+        assert_eq!(map.us_at(at(9_000)), 1_008_900);
+        let map = tracker.observe(1_010_000, at(9_900), at(10_000));
+        assert_eq!(map.us_at(at(10_000)), 1_010_000, "a tighter reading moves it on");
+        let map = tracker.observe(500_000, at(20_000), at(20_100));
+        assert_eq!(map.us_at(at(20_100)), 500_000, "set back");
+        let map = tracker.observe(9_000_000, at(30_000), at(30_100));
+        assert_eq!(map.us_at(at(30_100)), 9_000_000, "set forward");
     }
 
     #[test]

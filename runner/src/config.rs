@@ -19,10 +19,12 @@ pub mod machine;
 mod reader;
 #[cfg(test)]
 mod tests;
+mod values;
 
 pub use layers::Layers;
 use machine::Machine;
 use reader::Reader;
+use values::{between, concurrency, dir, dir_or_off, limit, memory_total, names, runner_name, whole};
 
 /// The namespace when nobody names one.
 pub const NAMESPACE_DEFAULT: &str = "hourhand";
@@ -175,14 +177,14 @@ impl FromStr for LogFormat {
 }
 
 impl LogSettings {
-    /// Reads how to log; `level` counts when nobody says.
+    /// Reads how to log; `level` and `format` count when nobody says.
     ///
     /// # Errors
     /// All that is wrong with them.
-    pub fn resolve(layers: &Layers, level: &str) -> Result<Self, Problems> {
+    pub fn resolve(layers: &Layers, level: &str, format: LogFormat) -> Result<Self, Problems> {
         let mut reader = Reader::new(layers);
         let filter = reader.take("log", crate::telemetry::checked_filter).unwrap_or_else(|| level.to_owned());
-        let format = reader.take("log_format", str::parse).unwrap_or_default();
+        let format = reader.take("log_format", str::parse).unwrap_or(format);
         reader.problems.or(Self { filter, format })
     }
 }
@@ -278,14 +280,15 @@ impl RunSettings {
     }
 }
 
-/// The handlers folder of a command that needs no store.
+/// The handlers folder, and where compiled handlers are kept, of a command that needs no store.
 ///
 /// # Errors
-/// When the setting is empty.
-pub fn handlers_dir(layers: &Layers) -> Result<PathBuf, Problems> {
+/// All that is wrong with them.
+pub fn handlers(layers: &Layers, machine: &Machine) -> Result<(PathBuf, Option<PathBuf>), Problems> {
     let mut reader = Reader::new(layers);
     let handlers = read_handlers(&mut reader);
-    reader.problems.or(handlers)
+    let cache_dir = read_cache_dir(&mut reader, machine);
+    reader.problems.or((handlers, cache_dir))
 }
 
 /// How long an operator's cancel keeps the record: the same settings as a runner's.
@@ -314,6 +317,10 @@ fn read_handlers(reader: &mut Reader<'_>) -> PathBuf {
     reader.take("handlers", dir).unwrap_or_else(|| PathBuf::from("handlers"))
 }
 
+fn read_cache_dir(reader: &mut Reader<'_>, machine: &Machine) -> Option<PathBuf> {
+    reader.take("cache_dir", dir_or_off).unwrap_or_else(|| Some(machine.cache_dir.clone()))
+}
+
 fn read_retention(reader: &mut Reader<'_>) -> RetentionSettings {
     let default = RetentionSettings::default();
     let age = |t: &str| limit(t, units::duration_ms);
@@ -335,66 +342,4 @@ fn read_retention(reader: &mut Reader<'_>) -> RetentionSettings {
             bytes: reader.take("id_memory_bytes", units::size_bytes).unwrap_or(default.id_memory.bytes),
         },
     }
-}
-
-/// A limit that `none` (or `off`) lifts.
-fn limit(text: &str, parse: impl Fn(&str) -> Result<u64, String>) -> Result<Option<u64>, String> {
-    if text == "none" || text == "off" {
-        return Ok(None);
-    }
-    parse(text).map(Some).map_err(|e| format!("{e} (or none for no limit)"))
-}
-
-fn whole(text: &str) -> Result<u64, String> {
-    let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    digits
-        .then(|| text.parse().ok())
-        .flatten()
-        .ok_or_else(|| format!("expected a whole number of 0 or more, got {text:?}"))
-}
-
-fn concurrency(text: &str) -> Result<u32, String> {
-    let number = whole(text).ok().and_then(|n| u32::try_from(n).ok());
-    number
-        .filter(|n| (1..=CONCURRENCY_MAX).contains(n))
-        .ok_or_else(|| format!("expected a number of slots from 1 to {CONCURRENCY_MAX}, got {text:?}"))
-}
-
-/// A duration within bounds, all in milliseconds.
-fn between(text: &str, min: u64, max: u64) -> Result<u64, String> {
-    let ms = units::duration_ms(text)?;
-    if !(min..=max).contains(&ms) {
-        return Err(format!("expected {}s to {}s, got {text:?}", min / 1_000, max / 1_000));
-    }
-    Ok(ms)
-}
-
-/// One page of one handler's memory is the least that makes sense.
-fn memory_total(text: &str) -> Result<u64, String> {
-    const MIN: u64 = 16 << 20;
-    let bytes = units::size_bytes(text)?;
-    if bytes < MIN {
-        return Err(format!("expected at least 16MiB for all guests together, got {text:?}"));
-    }
-    Ok(bytes)
-}
-
-fn names(text: &str) -> Result<BTreeSet<Name>, String> {
-    let names: Result<BTreeSet<Name>, _> = text.split(',').map(|t| Name::new(t.trim())).collect();
-    names.map_err(|e| format!("{e}; several are written a,b"))
-}
-
-fn runner_name(text: &str) -> Result<String, String> {
-    if text.len() > 128 || text.chars().any(char::is_control) || text.trim() != text {
-        return Err(format!("expected at most 128 bytes without control characters, got {text:?}"));
-    }
-    Ok(text.to_owned())
-}
-
-fn dir(text: &str) -> Result<PathBuf, String> {
-    if text.is_empty() { Err("expected a folder, got nothing".to_owned()) } else { Ok(PathBuf::from(text)) }
-}
-
-fn dir_or_off(text: &str) -> Result<Option<PathBuf>, String> {
-    if text == "off" || text == "none" { Ok(None) } else { dir(text).map(Some) }
 }

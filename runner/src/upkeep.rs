@@ -12,7 +12,6 @@ use std::time::Duration;
 use tokio::task::JoinSet;
 
 use crate::clock::monotonic;
-use crate::outcome::Outcome;
 use crate::queue::{
     BATCH_MAX, LeaseSeen, Pulse, Recall, RecallAction, Retention, SessionId, Settlement, Store, StoreError,
 };
@@ -44,6 +43,8 @@ struct Upkeep {
     worker: Arc<Worker>,
     observer: Observer,
     started_ms: AtomicU64,
+    /// Tokens that the walk before this one found in nobody's hand.
+    unknown: HashSet<u64>,
 }
 
 /// Heartbeat, recalls, lost sessions, leases in nobody's hand.
@@ -53,6 +54,7 @@ async fn beat_loop(worker: Arc<Worker>) {
         observer: Observer::new(worker.config.lease, every),
         worker: Arc::clone(&worker),
         started_ms: AtomicU64::new(0),
+        unknown: HashSet::new(),
     };
     while !worker.is_over() {
         let started = monotonic();
@@ -66,7 +68,7 @@ async fn beat_loop(worker: Arc<Worker>) {
         let next = started + every;
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
-            () = worker.recall_wanted.notified() => {}
+            () = worker.beat_wanted.notified() => {}
         }
     }
 }
@@ -75,7 +77,9 @@ impl Upkeep {
     async fn beat(&mut self) -> Result<(), StoreError> {
         let worker = Arc::clone(&self.worker);
         let info = worker.info(self.started_ms.load(Relaxed));
+        let asked = monotonic();
         let pulse = worker.store.heartbeat(&worker.session, &info).await?;
+        worker.read_clock(pulse.now_us, asked);
         if self.started_ms.load(Relaxed) == 0 {
             self.started_ms.store(pulse.now_us / 1_000, Relaxed);
         }
@@ -94,9 +98,31 @@ impl Upkeep {
             .map(|s| (s.session.clone(), s.beat));
         let holders = leases.iter().map(|seen| seen.lease.session.clone());
         let lost = self.observer.observe(monotonic(), &worker.session, beats, holders);
-        give_back_unknown(&worker, &leases).await?;
+        self.give_back_unknown(&leases).await?;
         for session in lost {
             take_over(&*worker.store, &session, &leases, worker.config.retention_dead, "lost").await?;
+        }
+        Ok(())
+    }
+
+    /// Releases leases of this session that it does not know of: the reply to their claim was lost. Two
+    /// walks must agree, for a lease may end between its listing and our look.
+    async fn give_back_unknown(&mut self, leases: &[LeaseSeen]) -> Result<(), StoreError> {
+        let worker = &self.worker;
+        let unknown: Vec<&LeaseSeen> = leases
+            .iter()
+            .filter(|seen| seen.lease.session == worker.session && worker.is_unknown(seen.lease.token))
+            .collect();
+        let before = std::mem::take(&mut self.unknown);
+        self.unknown.extend(unknown.iter().map(|seen| seen.lease.token));
+        let releases: Vec<Settlement> = unknown
+            .into_iter()
+            .filter(|seen| before.contains(&seen.lease.token))
+            .map(|seen| worker.release(seen.lease.clone(), seen.lane.clone()))
+            .collect();
+        for batch in releases.chunks(BATCH_MAX) {
+            tracing::info!(jobs = batch.len(), "giving back jobs whose claim was not answered");
+            worker.store.settle(batch).await?;
         }
         Ok(())
     }
@@ -130,27 +156,6 @@ fn answer_recalls(worker: &Worker, recalls: &[Recall]) {
             }
         }
     }
-}
-
-/// Releases leases of this session that it does not know of: the reply to their claim was lost.
-async fn give_back_unknown(worker: &Worker, leases: &[LeaseSeen]) -> Result<(), StoreError> {
-    let unknown: Vec<Settlement> = leases
-        .iter()
-        .filter(|seen| seen.lease.session == worker.session && worker.is_unknown(seen.lease.token))
-        .map(|seen| Settlement {
-            lease: seen.lease.clone(),
-            lane: seen.lane.clone(),
-            outcome: Outcome::Released { message: None },
-            run: None,
-            retention: worker.config.retention_finished,
-            id_memory: worker.config.id_memory,
-        })
-        .collect();
-    for batch in unknown.chunks(BATCH_MAX) {
-        tracing::info!(jobs = batch.len(), "giving back jobs whose claim was not answered");
-        worker.store.settle(batch).await?;
-    }
-    Ok(())
 }
 
 /// Reclaims every lease of a session that is lost, and removes the session once nothing is left.

@@ -12,9 +12,9 @@ use std::time::Duration;
 use arc_swap::ArcSwap;
 use tokio::sync::{Notify, mpsc};
 
-use crate::clock::Monotonic;
+use crate::clock::{ClockTracker, Monotonic, StoreClock, monotonic};
 use crate::names::Name;
-use crate::queue::{IdMemory, Lane, Retention, RunnerInfo, SessionId, Settlement, Store, Wake};
+use crate::queue::{IdMemory, Lane, Lease, Retention, RunnerInfo, SessionId, Settlement, Store, Wake};
 use crate::registry::Registry;
 use crate::sandbox::{JobLog, Limits, Sandbox, Stop, StopSignal};
 
@@ -67,11 +67,12 @@ pub struct Worker {
     sandbox: Arc<Sandbox>,
     guests: tokio::runtime::Handle,
     pub(crate) hand: Hand,
+    clock: parking_lot::Mutex<ClockTracker>,
     pub(crate) outage: Outage,
     /// Ends the sleep of the claim loop.
     wake: Notify,
-    /// An operator wants a job of this session back: a heartbeat fetches which.
-    pub(crate) recall_wanted: Notify,
+    /// A heartbeat is wanted now: an operator recalls a job, or there is news to tell.
+    pub(crate) beat_wanted: Notify,
     stopping: Notify,
     stop_asked: AtomicBool,
     over: AtomicBool,
@@ -116,9 +117,10 @@ impl Worker {
             registry,
             sandbox,
             guests,
+            clock: parking_lot::Mutex::default(),
             outage: Outage::default(),
             wake: Notify::new(),
-            recall_wanted: Notify::new(),
+            beat_wanted: Notify::new(),
             stopping: Notify::new(),
             stop_asked: AtomicBool::new(false),
             over: AtomicBool::new(false),
@@ -205,6 +207,12 @@ impl Worker {
         self.over.load(SeqCst)
     }
 
+    /// Takes in a reading of the store's clock from a call that was asked at `asked` and has just been
+    /// answered.
+    pub(crate) fn read_clock(&self, store_us: u64, asked: Monotonic) -> StoreClock {
+        self.clock.lock().observe(store_us, asked, monotonic())
+    }
+
     /// Ends the claim loop's sleep.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
@@ -213,7 +221,19 @@ impl Worker {
     /// Gives back the held jobs that match: they were never started.
     pub(crate) fn give_back_held(&self, wanted: impl Fn(&crate::queue::ClaimedJob) -> bool) {
         for job in self.hand.take_held(wanted) {
-            self.settle(run_job::give_back(self, &job.claimed, None), None);
+            self.settle(run_job::give_back(self, &job.claimed), None);
+        }
+    }
+
+    /// The settlement that gives a lease back whose job is in nobody's hand.
+    pub(crate) fn release(&self, lease: Lease, lane: Lane) -> Settlement {
+        Settlement {
+            lease,
+            lane,
+            outcome: crate::outcome::Outcome::Released { message: None },
+            run: None,
+            retention: self.config.retention_finished,
+            id_memory: self.config.id_memory,
         }
     }
 
@@ -278,7 +298,7 @@ impl Worker {
         match (moment, running) {
             (Moment::Start(job), Some(running)) => self.spawn(*job, running),
             (Moment::Start(job) | Moment::NoSlot(job), _) => {
-                self.settle(run_job::give_back(self, &job.claimed, None), None);
+                self.settle(run_job::give_back(self, &job.claimed), None);
             }
             (Moment::Gone, _) => {}
         }
@@ -310,11 +330,11 @@ async fn wake_loop(worker: Arc<Worker>) {
                     worker.wake();
                 }
             }
-            Wake::Recall(session) if session == worker.session => worker.recall_wanted.notify_one(),
+            Wake::Recall(session) if session == worker.session => worker.beat_wanted.notify_one(),
             Wake::Recall(_) => {}
             Wake::Missed => {
                 worker.lanes_wanted.store(true, Relaxed);
-                worker.recall_wanted.notify_one();
+                worker.beat_wanted.notify_one();
                 worker.wake();
             }
         }
@@ -328,6 +348,7 @@ async fn registry_loop(worker: Arc<Worker>) {
         let snapshot = worker.registry.snapshot();
         worker.give_back_held(|job| !snapshot.handlers.contains_key(&job.job.kind));
         worker.wake();
+        worker.beat_wanted.notify_one();
     }
 }
 

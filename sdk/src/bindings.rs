@@ -108,25 +108,6 @@ pub mod hourhand {
           wit_import2(ptr0.cast_mut(), len0, ptr1.cast_mut(), len1, _rt::as_i32(&line));
         }
       }
-      #[allow(unused_unsafe, clippy::all)]
-      /// Ends the run as a process that exits with this code: 0 completes the job without a result,
-      /// any other code fails the attempt. Does not return. (WASI's own exit tells no code.)
-      #[allow(async_fn_in_trait)]
-      pub fn exit(code: u32,) -> (){
-        unsafe {
-
-          #[cfg(target_arch = "wasm32")]
-          #[link(wasm_import_module = "hourhand:job/host@0.1.0")]
-          unsafe extern "C" {
-            #[link_name = "exit"]
-            fn wit_import0(_: i32, );
-          }
-
-          #[cfg(not(target_arch = "wasm32"))]
-          unsafe extern "C" fn wit_import0(_: i32, ) { unreachable!() }
-          wit_import0(_rt::as_i32(&code));
-        }
-      }
 
     }
 
@@ -603,23 +584,22 @@ pub(crate) use __export_job_handler_impl as export;
 #[unsafe(link_section = "component-type:wit-bindgen:0.61.1:hourhand:job@0.1.0:job-handler:encoded world")]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 694] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xb4\x04\x01A\x02\x01\
-A\x08\x01B\x08\x01m\x05\x05error\x04warn\x04info\x05debug\x05trace\x04\0\x05leve\
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 674] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa0\x04\x01A\x02\x01\
+A\x08\x01B\x06\x01m\x05\x05error\x04warn\x04info\x05debug\x05trace\x04\0\x05leve\
 l\x03\0\0\x01@\x02\x05level\x01\x07messages\x01\0\x04\0\x03log\x01\x02\x01@\x03\x07\
-messages\x04files\x04liney\x01\0\x04\0\x0creport-panic\x01\x03\x01@\x01\x04codey\
-\x01\0\x04\0\x04exit\x01\x04\x03\0\x17hourhand:job/host@0.1.0\x05\0\x01B\x0a\x01\
-o\x02ss\x01p\0\x01p}\x01r\x0b\x02ids\x04kinds\x05queues\x07attempty\x0cmax-attem\
-ptsy\x0benqueued-atw\x06due-atw\x08deadlinew\x04meta\x01\x05facts\x01\x07payload\
-\x02\x04\0\x03job\x03\0\x03\x01kw\x01r\x02\x07messages\x08after-ms\x05\x04\0\x05\
-retry\x03\0\x06\x01q\x04\x05retry\x01\x07\0\x09permanent\x01s\0\x06snooze\x01w\0\
-\x06decode\x01s\0\x04\0\x07failure\x03\0\x08\x03\0\x18hourhand:job/types@0.1.0\x05\
-\x01\x02\x03\0\x01\x03job\x02\x03\0\x01\x07failure\x01B\x08\x02\x03\x02\x01\x02\x04\
-\0\x03job\x03\0\0\x02\x03\x02\x01\x03\x04\0\x07failure\x03\0\x02\x01p}\x01j\x01\x04\
-\x01\x03\x01@\x01\x03job\x01\0\x05\x04\0\x06handle\x01\x06\x04\0\x1ahourhand:job\
-/handler@0.1.0\x05\x04\x04\0\x1ehourhand:job/job-handler@0.1.0\x04\0\x0b\x11\x01\
-\0\x0bjob-handler\x03\0\0\0G\x09producers\x01\x0cprocessed-by\x02\x0dwit-compone\
-nt\x070.258.3\x10wit-bindgen-rust\x060.61.1";
+messages\x04files\x04liney\x01\0\x04\0\x0creport-panic\x01\x03\x03\0\x17hourhand\
+:job/host@0.1.0\x05\0\x01B\x0a\x01o\x02ss\x01p\0\x01p}\x01r\x0b\x02ids\x04kinds\x05\
+queues\x07attempty\x0cmax-attemptsy\x0benqueued-atw\x06due-atw\x08deadlinew\x04m\
+eta\x01\x05facts\x01\x07payload\x02\x04\0\x03job\x03\0\x03\x01kw\x01r\x02\x07mes\
+sages\x08after-ms\x05\x04\0\x05retry\x03\0\x06\x01q\x04\x05retry\x01\x07\0\x09pe\
+rmanent\x01s\0\x06snooze\x01w\0\x06decode\x01s\0\x04\0\x07failure\x03\0\x08\x03\0\
+\x18hourhand:job/types@0.1.0\x05\x01\x02\x03\0\x01\x03job\x02\x03\0\x01\x07failu\
+re\x01B\x08\x02\x03\x02\x01\x02\x04\0\x03job\x03\0\0\x02\x03\x02\x01\x03\x04\0\x07\
+failure\x03\0\x02\x01p}\x01j\x01\x04\x01\x03\x01@\x01\x03job\x01\0\x05\x04\0\x06\
+handle\x01\x06\x04\0\x1ahourhand:job/handler@0.1.0\x05\x04\x04\0\x1ehourhand:job\
+/job-handler@0.1.0\x04\0\x0b\x11\x01\0\x0bjob-handler\x03\0\0\0G\x09producers\x01\
+\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
 
 #[inline(never)]
 #[doc(hidden)]

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime};
 use crate::bindings;
 use crate::bindings::exports::hourhand::job::handler::{Failure as WitFailure, Guest, Job};
 use crate::bindings::hourhand::job::{host, types};
-use crate::handler::{Found, find};
+use crate::handler::find;
 use crate::log::Level;
 use crate::{Context, Failure};
 
@@ -22,12 +22,8 @@ impl Guest for Module {
         std::panic::set_hook(Box::new(report_panic));
         let (ctx, payload) = opened(job);
         let outcome = match find(&ctx.kind) {
-            Found::One(run) => run(&ctx, payload),
-            Found::Several => Err(Failure::retry(format_args!(
-                "this module has two handlers for the kind {:?}: rename one of them",
-                ctx.kind
-            ))),
-            Found::None(kinds) => Err(Failure::retry(format_args!(
+            Ok(run) => run(&ctx, payload),
+            Err(kinds) => Err(Failure::retry(format_args!(
                 "this module has no handler for the kind {:?}, only for {kinds:?}",
                 ctx.kind
             ))),

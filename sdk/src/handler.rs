@@ -3,7 +3,8 @@
 //! In a module every handler puts itself into a list before the first call: the linker gathers the
 //! functions that `#[handler]` places in `.init_array` (rustc and wasm-ld know that section) into one
 //! start-up function, which the generated bindings call once per instance. So a crate may have any
-//! number of handlers in any of its modules, and nobody has to name them a second time.
+//! number of handlers in any of its modules, and nobody has to name them a second time. Those of a
+//! library crate count where that crate is linked, for which `use that_crate as _;` is enough.
 
 use crate::{Context, Failure};
 
@@ -23,7 +24,7 @@ pub trait Handler {
 #[cfg(target_family = "wasm")]
 pub use listed::Entry;
 #[cfg(target_family = "wasm")]
-pub(crate) use listed::{Found, find};
+pub(crate) use listed::find;
 
 #[cfg(target_family = "wasm")]
 mod listed {
@@ -62,24 +63,10 @@ mod listed {
         }
     }
 
-    /// What the list has for a kind.
-    pub(crate) enum Found {
-        /// The one handler of the kind.
-        One(Run),
-        /// Two functions claim the kind.
-        Several,
-        /// The kinds that there are.
-        None(Vec<&'static str>),
-    }
-
-    /// Looks `kind` up.
-    pub(crate) fn find(kind: &str) -> Found {
+    /// What serves `kind`, or the kinds that there are. Two handlers of one kind do not link.
+    pub(crate) fn find(kind: &str) -> Result<Run, Vec<&'static str>> {
         let entries = std::iter::successors(HEAD.0.get(), |entry| entry.next.get());
-        let mut named = entries.clone().filter(|entry| entry.kind == kind);
-        match (named.next(), named.next()) {
-            (Some(entry), None) => Found::One(entry.run),
-            (Some(_), Some(_)) => Found::Several,
-            (None, _) => Found::None(entries.map(|entry| entry.kind).collect()),
-        }
+        let found = entries.clone().find(|entry| entry.kind == kind);
+        found.map(|entry| entry.run).ok_or_else(|| entries.map(|entry| entry.kind).collect())
     }
 }

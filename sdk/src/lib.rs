@@ -28,6 +28,8 @@
 //! assert_eq!(run.logs[0].message, "closing order 7, attempt 2");
 //! ```
 
+#![warn(missing_docs)]
+
 mod context;
 mod failure;
 mod handler;
@@ -71,3 +73,8 @@ pub mod __private {
     pub use crate::payload::{AnySlot, Slot};
     pub use crate::result::{AnyProblem, AnyReturned, AnyValue, ErrorProblem, Problem, Returned, Value};
 }
+
+/// The examples of the handbook are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../docs/handlers.md")]
+struct Handbook;

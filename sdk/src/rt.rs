@@ -49,12 +49,3 @@ pub(crate) fn run_ctors_once() {
         unsafe { __wasm_call_ctors() };
     }
 }
-
-/// Takes the place of libc's import of WASI's `proc_exit`, which on its way through the component model
-/// would lose the code: [`std::process::exit`] ends here.
-#[unsafe(export_name = "__imported_wasi_snapshot_preview1_proc_exit")]
-extern "C" fn proc_exit(code: u32) -> ! {
-    crate::bindings::hourhand::job::host::exit(code);
-    // A host does not return from it.
-    core::arch::wasm32::unreachable()
-}

@@ -50,17 +50,26 @@ fn ten_thousand_orders_from_one_file_close_once_each_and_never_early() {
     let jobs = here.all_jobs(&["--queue", "order_close", "--state", "completed"]);
     let ids: BTreeSet<&str> = jobs.iter().map(|j| j["id"].as_str().unwrap()).collect();
     assert_eq!((jobs.len(), ids.len()), (10_000, 10_000));
+    let mut apart = Vec::new();
     for job in &jobs {
         assert_eq!(job["attempt"], 1, "{job:#}");
         let lateness = job["lateness_ms"].as_f64().unwrap();
         let result: Value = serde_json::from_str(job["result"].as_str().unwrap()).unwrap();
         assert_eq!(result["decision"], "close", "{job:#}");
-        // The guest read its clock just after it started.
+        // The guest read its clock during its run.
         let looked = result["looked_at_us"].as_f64().unwrap() / 1_000.0;
         let by_guest = looked - ms(&job["due_at"]);
+        let duration = job["duration_ms"].as_f64().unwrap();
         assert!(by_guest >= 0.0, "early by the guest's clock: {job:#}");
-        assert!((by_guest - lateness).abs() < 5.0, "guest {by_guest} ms, record {lateness} ms: {job:#}");
+        assert!(
+            by_guest > lateness - 5.0 && by_guest < lateness + duration + 5.0,
+            "guest {by_guest} ms, record {lateness} ms and {duration} ms: {job:#}"
+        );
+        apart.push(by_guest - lateness);
     }
+    apart.sort_by(f64::total_cmp);
+    println!("guest's clock after the record's, ms: p50 {} p99 {}", apart[5_000], apart[9_900]);
+    assert!(apart[5_000] < 5.0, "half of the guests looked {} ms after the recorded start", apart[5_000]);
 }
 
 /// 100,000 jobs on eight runners take half a minute of both cores; `make test` runs a fifth.

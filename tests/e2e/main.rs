@@ -2,15 +2,23 @@
 //!
 //! What ran is counted by what the guests returned, never by the product's own counters.
 
+#![allow(unreachable_pub, reason = "the harness is shared between test binaries by path")]
+
 #[path = "../harness/mod.rs"]
 mod harness;
 
 mod architecture;
+mod at_redis;
+mod cli;
+mod cli_input;
+mod cli_jobs;
 mod exactly_once;
 mod first_job;
 mod limits;
 mod on_time;
 mod outages;
+mod outcomes;
+mod pictures;
 mod recovery;
 mod reload;
 mod stopping;

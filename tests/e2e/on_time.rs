@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use crate::at_redis;
 use crate::harness::hourhand::Hourhand;
 use crate::harness::redis_server::RedisServer;
 
@@ -28,7 +29,7 @@ fn an_idle_runner_makes_few_calls_and_takes_no_cpu() {
     let here = Hourhand::new(&redis.url(), &["echo"]);
     let runner = here.runner(&[]);
     here.ok(&["enqueue", "echo", "1", "--wait"]);
-    let calls = redis.count_commands_during(Duration::from_secs(5));
+    let calls = at_redis::commands_during(&redis, Duration::from_secs(5));
     assert!(calls < 25, "{calls} commands in 5 s of idleness");
     let before = runner.cpu();
     std::thread::sleep(Duration::from_secs(3));

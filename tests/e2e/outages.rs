@@ -4,6 +4,7 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use crate::at_redis;
 use crate::harness::hourhand::Hourhand;
 use crate::harness::redis_server::RedisServer;
 use crate::harness::waiting::eventually;
@@ -41,7 +42,7 @@ fn scripts_that_are_flushed_all_the_time_are_loaded_again() {
     std::thread::scope(|scope| {
         scope.spawn(|| {
             while !over.load(Ordering::Relaxed) {
-                redis.command(&["SCRIPT", "FLUSH"]);
+                at_redis::command(&redis, &["SCRIPT", "FLUSH"]);
                 std::thread::sleep(Duration::from_millis(200));
             }
         });
@@ -56,7 +57,7 @@ fn scripts_that_are_flushed_all_the_time_are_loaded_again() {
 
 #[test]
 fn a_restart_of_the_store_under_load_loses_nothing() {
-    let mut redis = RedisServer::start_with(&["--appendonly", "yes", "--appendfsync", "always"]);
+    let mut redis = RedisServer::start_with_aof();
     let here = Hourhand::new(&redis.url(), &["nonce"]);
     let runner = here.runner(&[]);
     load(&here, 2_000, 6_000);
@@ -78,7 +79,7 @@ fn a_blocked_store_takes_nobodys_jobs_away() {
     here.job_in("long", "running", Duration::from_secs(10));
     load(&here, 50, 6_000);
     let cpu = runner.cpu();
-    redis.block_for(Duration::from_secs(8));
+    at_redis::block(&redis, Duration::from_secs(8));
     let used = runner.cpu() - cpu;
     assert!(used < Duration::from_secs(2), "{used:?} of CPU while the store was blocked");
     all_once(&here, 50, Duration::from_secs(15));
@@ -92,11 +93,10 @@ fn a_blocked_store_takes_nobodys_jobs_away() {
 
 #[test]
 fn a_runner_that_starts_before_its_store_waits_for_it() {
-    let mut redis = RedisServer::start();
+    let mut redis = RedisServer::start_with_aof();
     let here = Hourhand::new(&redis.url(), &["nonce"]);
     here.ok(&["enqueue", "nonce", "null", "--id", "n0"]);
-    redis.save();
-    redis.stop();
+    redis.kill();
     let runner = here.runner_unready(&[]);
     eventually("it says that the store is away", Duration::from_secs(20), || {
         runner.log().contains("does not do its part").then_some(())
@@ -104,6 +104,6 @@ fn a_runner_that_starts_before_its_store_waits_for_it() {
     let cpu = runner.cpu();
     std::thread::sleep(Duration::from_secs(4));
     assert!(runner.cpu() - cpu < Duration::from_millis(400), "a loop without a pause");
-    redis.start_again();
+    redis.restart();
     here.job_in("n0", "completed", Duration::from_secs(15));
 }

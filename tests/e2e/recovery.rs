@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::at_redis;
 use crate::harness::hourhand::Hourhand;
 use crate::harness::redis_server::RedisServer;
 use crate::harness::waiting::eventually;
@@ -116,7 +117,7 @@ fn a_runner_whose_registration_was_deleted_recovers_all_the_same() {
     let mut first = here.runner(&["--state-dir", "s1"]);
     naps(&here, 5, 1_000 * 20);
     first.kill();
-    redis.command(&["DEL", "hourhand:{0}:sessions"]);
+    at_redis::command(&redis, &["DEL", "hourhand:{0}:sessions"]);
     let _second = here.runner(&["--state-dir", "s2"]);
     here.counts("nap", "all run again", Duration::from_secs(12), |q| {
         q["running"] == 5

@@ -87,6 +87,10 @@ fn a_removed_handler_lets_its_jobs_wait_until_it_is_back() {
     let here = Hourhand::new(&redis.url(), &["echo"]);
     let runner = here.runner(&[]);
     here.ok(&["enqueue", "echo", "1", "--wait"]);
+    eventually("the runner has said what it serves", Duration::from_secs(20), || {
+        let runners = here.json(&["runner", "list"]);
+        (runners["items"][0]["kinds"] == serde_json::json!(["echo"])).then_some(())
+    });
     fs::remove_file(here.handlers().join("echo.wasm")).unwrap();
     eventually("the runner serves nothing", Duration::from_secs(20), || {
         let runners = here.json(&["runner", "list"]);

@@ -45,7 +45,7 @@ fn a_stop_while_the_store_is_away_ends_within_the_grace_and_says_so() {
     let mut runner = here.runner(&["--grace", "2s"]);
     here.ok(&["enqueue", "nap", r#"{"ms":300}"#, "--id", "n"]);
     here.job_in("n", "running", Duration::from_secs(10));
-    redis.stop();
+    redis.kill();
     runner.signal(libc::SIGTERM);
     assert_eq!(runner.wait(Duration::from_secs(8)).code(), Some(5));
 }

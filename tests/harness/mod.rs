@@ -6,5 +6,6 @@
 
 pub mod guests;
 pub mod hourhand;
+pub mod photographs;
 pub mod redis_server;
 pub mod waiting;

@@ -17,7 +17,7 @@ use hourhand::clock::monotonic;
 const START_PATIENCE: Duration = Duration::from_secs(30);
 
 /// A running server.
-pub struct RedisServer {
+pub(crate) struct RedisServer {
     child: Option<Child>,
     dir: tempfile::TempDir,
     port: u16,
@@ -28,25 +28,25 @@ pub struct RedisServer {
 #[allow(dead_code, reason = "each test binary uses a part of this")]
 impl RedisServer {
     /// A server that saves nothing.
-    pub fn start() -> Self {
+    pub(crate) fn start() -> Self {
         Self::start_with(&[])
     }
 
     /// As [`start`](Self::start), with more options as on redis-server's command line.
-    pub fn start_with(args: &[&str]) -> Self {
+    pub(crate) fn start_with(args: &[&str]) -> Self {
         let mut all: Vec<String> = ["--save", ""].map(str::to_owned).to_vec();
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
         Self::launch(all, None)
     }
 
     /// A server that wants this password.
-    pub fn start_with_password(password: &str) -> Self {
+    pub(crate) fn start_with_password(password: &str) -> Self {
         let args = ["--save", "", "--requirepass", password].map(str::to_owned).to_vec();
         Self::launch(args, Some(password.to_owned()))
     }
 
     /// A server that keeps an append-only file, so that it comes back with its data.
-    pub fn start_with_aof() -> Self {
+    pub(crate) fn start_with_aof() -> Self {
         Self::start_with(&["--appendonly", "yes", "--appendfsync", "always"])
     }
 
@@ -104,12 +104,12 @@ impl RedisServer {
             && (answer.starts_with(b"+PONG") || answer.starts_with(b"-NOAUTH"))
     }
 
-    pub fn port(&self) -> u16 {
+    pub(crate) fn port(&self) -> u16 {
         self.port
     }
 
     /// The URL of its database 0.
-    pub fn url(&self) -> String {
+    pub(crate) fn url(&self) -> String {
         match &self.password {
             Some(password) => format!("redis://:{password}@127.0.0.1:{}/0", self.port),
             None => format!("redis://127.0.0.1:{}/0", self.port),
@@ -117,13 +117,13 @@ impl RedisServer {
     }
 
     /// A connection for looking at it, or damaging it, behind the store's back.
-    pub fn client(&self) -> redis::Connection {
+    pub(crate) fn client(&self) -> redis::Connection {
         let client = redis::Client::open(self.url()).expect("a URL");
         client.get_connection().expect("the server answers")
     }
 
     /// Ends it at once, as a crash would.
-    pub fn kill(&mut self) {
+    pub(crate) fn kill(&mut self) {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let _ = child.wait();
@@ -131,24 +131,24 @@ impl RedisServer {
     }
 
     /// Starts it again on the same port and folder, without waiting until it answers.
-    pub fn respawn(&mut self) {
+    pub(crate) fn respawn(&mut self) {
         self.kill();
         self.spawn();
     }
 
     /// Ends it and starts it again on the same port and folder.
-    pub fn restart(&mut self) {
+    pub(crate) fn restart(&mut self) {
         self.respawn();
         assert!(self.wait_until_ready(), "redis-server did not come back: {}", self.log());
     }
 
     /// Its process id.
-    pub fn pid(&self) -> u32 {
+    pub(crate) fn pid(&self) -> u32 {
         self.child.as_ref().map_or(0, Child::id)
     }
 
     /// Its working folder.
-    pub fn dir(&self) -> PathBuf {
+    pub(crate) fn dir(&self) -> PathBuf {
         self.dir.path().to_owned()
     }
 
@@ -164,7 +164,7 @@ impl Drop for RedisServer {
 }
 
 /// A port that was free a moment ago.
-pub fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     listener.local_addr().expect("its address").port()
 }

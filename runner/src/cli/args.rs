@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::args_jobs::{DeadCommand, EnqueueArgs, JobCommand};
+use crate::config::LogFormat;
 use crate::names::Name;
 
 /// Delayed and scheduled jobs, on time, each in a fresh WebAssembly sandbox.
@@ -39,13 +40,13 @@ pub(super) struct Common {
     /// The deployment's own world in the store [default: hourhand]
     #[arg(long, global = true, value_name = "NAME")]
     namespace: Option<String>,
-    /// Answer with JSON
+    /// Answer with JSON; `run` has no answer and logs in JSON
     #[arg(long, global = true)]
     pub(super) json: bool,
     /// Settings file [default: hourhand.toml in the working directory, if it is there]
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) config: Option<String>,
-    /// Log level (off, error, warn, info, debug, trace) or directives [default: info for run, else warn]
+    /// Log level (off, error, warn, info, debug, trace) or directives [default: info for run, off for handler, else warn]
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<String>,
     /// How log lines look: text or json [default: text]
@@ -228,9 +229,15 @@ impl Cli {
         all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()
     }
 
-    /// The level of log lines when nobody says.
-    pub(super) fn log_level(&self) -> &'static str {
-        if matches!(self.command, Command::Run(_)) { "info" } else { "warn" }
+    /// The level and the format of log lines when nobody says. A runner has no answer but its log; what is wrong
+    /// with a handler is in the answer of `handler`, and need not be logged too.
+    pub(super) fn log_defaults(&self) -> (&'static str, LogFormat) {
+        match &self.command {
+            Command::Run(_) if self.common.json => ("info", LogFormat::Json),
+            Command::Run(_) => ("info", LogFormat::Text),
+            Command::Handler(_) => ("off", LogFormat::Text),
+            _ => ("warn", LogFormat::Text),
+        }
     }
 }
 

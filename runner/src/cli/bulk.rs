@@ -148,7 +148,20 @@ async fn enqueue(
             Source::Stream(input) => reading.batches(input, take),
         }
     });
-    while let Some(batch) = batches.recv().await {
+    let interrupted = async {
+        if tokio::signal::ctrl_c().await.is_err() {
+            // Then the signal ends the process as it always did.
+            std::future::pending::<()>().await;
+        }
+    };
+    tokio::pin!(interrupted);
+    loop {
+        // What is in flight is waited for, so that what is said of it is true.
+        let batch = tokio::select! {
+            batch = batches.recv() => batch,
+            () = &mut interrupted => return Err(Fault::failed("interrupted")),
+        };
+        let Some(batch) = batch else { break };
         let answers = store.enqueue(&batch.jobs).await.map_err(|e| unsure(e, &batch))?;
         tally.count(&batch, &answers);
         bar.inc(batch.jobs.len() as u64);

@@ -54,14 +54,10 @@ impl<'a> From<&'a HandlerStatus> for HandlerOut<'a> {
 
 /// Loads the handlers folder and lists what is in it.
 pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
-    let dir = config::handlers_dir(&context.layers)?;
+    let (dir, cache_dir) = config::handlers(&context.layers, &context.machine)?;
     crate::app::check_handlers_dir(&dir).map_err(|e| Fault::usage(format!("{e:#}")))?;
     // One slot is enough to load with.
-    let sandbox = Sandbox::new(SandboxConfig {
-        concurrency: 1,
-        cache_dir: Some(context.machine.cache_dir.clone()),
-        ..SandboxConfig::default()
-    });
+    let sandbox = Sandbox::new(SandboxConfig { concurrency: 1, cache_dir, ..SandboxConfig::default() });
     let sandbox = sandbox.map_err(|e| Fault::failed(e.to_string()))?;
     let registry = Registry::start(RegistryConfig::new(dir), sandbox);
     let registry = registry.map_err(|e| Fault::failed(e.to_string()))?;

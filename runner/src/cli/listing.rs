@@ -92,8 +92,10 @@ async fn jobs_table(
         }
     }
     table.print(&mut context.out, "no jobs");
-    if let Some(cursor) = query.cursor {
-        super::output::note(&format!("there are more: --cursor {cursor}"));
+    context.out.flush();
+    // Who closed the answer does not want to read on.
+    if let Some(cursor) = query.cursor.filter(|_| !context.out.is_closed()) {
+        super::output::note(&format!("there may be more: --cursor {cursor}"));
     }
     Ok(Code::Done)
 }

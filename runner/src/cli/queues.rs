@@ -148,7 +148,9 @@ async fn purge(context: &mut Context, store: &dyn Store, queue: &Name, yes: bool
     let mut deleted = 0;
     loop {
         let (count, more) = store.purge(queue).await.map_err(|error| {
-            note(&format!("{deleted} jobs were deleted before the store failed"));
+            if deleted > 0 {
+                note(&format!("{deleted} jobs were deleted before the store failed"));
+            }
             Fault::from(error)
         })?;
         deleted += count;

@@ -116,7 +116,7 @@ fn every_key_can_be_set_from_a_file_and_from_a_variable() {
     assert_eq!(samples.map(|(k, _)| k), layers::KEYS, "each key has its sample");
     let read = |layers: &Layers| {
         let run = RunSettings::resolve(layers, &machine(), false).expect("valid");
-        (run, LogSettings::resolve(layers, "info").expect("valid"))
+        (run, LogSettings::resolve(layers, "info", LogFormat::Text).expect("valid"))
     };
     let plain = read(&layers(&[], &[("REDIS_URL", "redis://h")], "").expect("valid"));
     for (key, value) in samples {

@@ -5,6 +5,7 @@
 //! embedded scripts, `keys` the layout, `record` what a job looks like in Redis.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use async_trait::async_trait;
@@ -24,15 +25,20 @@ use crate::queue::{
 };
 
 mod claim;
+mod counts;
 mod enqueue;
 mod errors;
 mod keys;
 mod link;
+mod list;
+mod logs;
+mod operate;
 mod read;
 mod record;
 mod reply;
 mod scripts;
 mod sessions;
+mod wakes;
 
 /// How a [`RedisStore`] deals with time.
 #[derive(Debug, Clone)]
@@ -64,6 +70,8 @@ pub struct RedisStore {
     keys: Arc<Keys>,
     scripts: Arc<Scripts>,
     namespace: Name,
+    /// Where the next prune starts.
+    prune_turn: Arc<AtomicUsize>,
 }
 
 impl RedisStore {
@@ -98,12 +106,9 @@ impl RedisStore {
             keys: Arc::new(Keys::new(namespace)),
             scripts: Arc::new(scripts),
             namespace: namespace.clone(),
+            prune_turn: Arc::default(),
         })
     }
-}
-
-fn later<T>() -> Result<T, StoreError> {
-    Err(StoreError::NotReady("this verb is being written".to_owned()))
 }
 
 #[async_trait]
@@ -113,7 +118,7 @@ impl Store for RedisStore {
     }
 
     async fn identity(&self) -> Result<String, StoreError> {
-        later()
+        self.store_id().await
     }
 
     async fn enqueue(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
@@ -132,8 +137,8 @@ impl Store for RedisStore {
         self.settle_jobs(settlements).await
     }
 
-    async fn write_logs(&self, _logs: &[LogWrite]) -> Result<Vec<Settled>, StoreError> {
-        later()
+    async fn write_logs(&self, logs: &[LogWrite]) -> Result<Vec<Settled>, StoreError> {
+        self.log_jobs(logs).await
     }
 
     async fn heartbeat(&self, session: &SessionId, info: &RunnerInfo) -> Result<Pulse, StoreError> {
@@ -153,55 +158,55 @@ impl Store for RedisStore {
     }
 
     async fn prune(&self) -> Result<Pruned, StoreError> {
-        later()
+        self.prune_all().await
     }
 
     fn wakes(&self) -> mpsc::Receiver<Wake> {
-        mpsc::channel(1).1
+        self.listen()
     }
 
     async fn find(&self, queue: Option<&Name>, id: &JobId) -> Result<Vec<JobView>, StoreError> {
         self.find_job(queue, id).await
     }
 
-    async fn list(&self, _query: &ListQuery) -> Result<Page<JobView>, StoreError> {
-        later()
+    async fn list(&self, query: &ListQuery) -> Result<Page<JobView>, StoreError> {
+        self.list_jobs(query).await
     }
 
-    async fn logs(&self, _job: &JobRef) -> Result<Vec<AttemptLog>, StoreError> {
-        later()
+    async fn logs(&self, job: &JobRef) -> Result<Vec<AttemptLog>, StoreError> {
+        self.job_logs(job).await
     }
 
-    async fn cancel(&self, _jobs: &[JobRef], _retention: Retention) -> Result<Vec<Verdict>, StoreError> {
-        later()
+    async fn cancel(&self, jobs: &[JobRef], retention: Retention) -> Result<Vec<Verdict>, StoreError> {
+        self.cancel_jobs(jobs, retention).await
     }
 
-    async fn reschedule(&self, _job: &JobRef, _due: Due) -> Result<Verdict, StoreError> {
-        later()
+    async fn reschedule(&self, job: &JobRef, due: Due) -> Result<Verdict, StoreError> {
+        self.reschedule_job(job, due).await
     }
 
-    async fn requeue(&self, _jobs: &[JobRef]) -> Result<Vec<Verdict>, StoreError> {
-        later()
+    async fn requeue(&self, jobs: &[JobRef]) -> Result<Vec<Verdict>, StoreError> {
+        self.requeue_jobs(jobs).await
     }
 
-    async fn delete(&self, _jobs: &[JobRef]) -> Result<Vec<Verdict>, StoreError> {
-        later()
+    async fn delete(&self, jobs: &[JobRef]) -> Result<Vec<Verdict>, StoreError> {
+        self.delete_jobs(jobs).await
     }
 
-    async fn pause(&self, _queue: &Name) -> Result<(), StoreError> {
-        later()
+    async fn pause(&self, queue: &Name) -> Result<(), StoreError> {
+        self.pause_queue(queue).await
     }
 
-    async fn resume(&self, _queue: &Name) -> Result<(), StoreError> {
-        later()
+    async fn resume(&self, queue: &Name) -> Result<(), StoreError> {
+        self.resume_queue(queue).await
     }
 
-    async fn purge(&self, _queue: &Name) -> Result<(u64, bool), StoreError> {
-        later()
+    async fn purge(&self, queue: &Name) -> Result<(u64, bool), StoreError> {
+        self.purge_queue(queue).await
     }
 
     async fn counts(&self) -> Result<Counts, StoreError> {
-        later()
+        self.count_all().await
     }
 
     async fn sessions(&self) -> Result<Vec<SessionSeen>, StoreError> {

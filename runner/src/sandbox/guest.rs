@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
-use wasmtime_wasi::{I32Exit, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 
 use crate::clock::Monotonic;
 use crate::outcome::{MESSAGE_BYTES_MAX, capped};
@@ -79,10 +79,5 @@ impl host::Host for GuestState {
     fn report_panic(&mut self, message: String, file: String, line: u32) {
         let message = capped(message, MESSAGE_BYTES_MAX);
         self.panic = Some(PanicReport { message, file: capped(file, FILE_BYTES_MAX), line });
-    }
-
-    /// Ends the guest by a trap that carries its code, as WASI's own exit does.
-    fn exit(&mut self, code: u32) -> wasmtime::Result<()> {
-        Err(I32Exit(code.cast_signed()).into())
     }
 }

@@ -129,8 +129,8 @@ mod tests {
             yield_now().await;
         }
         let before = slices.load(Relaxed);
-        let seen = Arc::clone(&slices);
-        let fresh = turns.take(Sliced::default(), async move { seen.load(Relaxed) });
+        let at_start = Arc::clone(&slices);
+        let fresh = turns.take(Sliced::default(), async move { at_start.load(Relaxed) });
         let seen = tokio::spawn(fresh).await.unwrap();
         assert!(seen - before <= 2, "a fresh guest waited for {} slices", seen - before);
         while computing.join_next().await.is_some() {}

@@ -97,7 +97,7 @@ impl Claimer {
                 Err(error) => return self.failed(worker, "claim", &error),
             };
             self.measured(asked);
-            let clock = StoreClock::new(claimed.now_us, monotonic());
+            let clock = worker.read_clock(claimed.now_us, asked);
             claimed_any |= !claimed.jobs.is_empty();
             if let Some(due_ms) = claimed.next_due_ms {
                 let at = clock.instant_of(due_ms.saturating_sub(self.look_ahead_ms()));
@@ -171,6 +171,6 @@ fn start(worker: &Arc<Worker>, job: InHand) {
     if worker.hand.start(&job.claimed, Arc::clone(&running)) {
         worker.spawn(job, running);
     } else {
-        worker.settle(give_back(worker, &job.claimed, None), None);
+        worker.settle(give_back(worker, &job.claimed), None);
     }
 }

@@ -42,7 +42,7 @@ async fn run_job(worker: Arc<Worker>, job: InHand, running: Arc<Running>) {
     let token = job.claimed.lease.token;
     let settlement = match pick_handler(&worker, &job.claimed) {
         Some(handler) => run_on(&worker, &job, &running, &handler).await,
-        None => give_back(&worker, &job.claimed, None),
+        None => give_back(&worker, &job.claimed),
     };
     worker.hand.returned(token);
     worker.settle(settlement, Some(running));
@@ -115,8 +115,8 @@ fn classify(end: RunEnd, claimed: &ClaimedJob, handler: &Handler) -> Outcome {
 }
 
 /// The settlement of a job that never started: back to its place, attempt unspent.
-pub(super) fn give_back(worker: &Worker, claimed: &ClaimedJob, message: Option<String>) -> Settlement {
-    settlement(worker, claimed, Outcome::Released { message }, None)
+pub(super) fn give_back(worker: &Worker, claimed: &ClaimedJob) -> Settlement {
+    settlement(worker, claimed, Outcome::Released { message: None }, None)
 }
 
 /// A settlement under the runner's retention.

@@ -1,89 +1,143 @@
 //! The conformance suite: what every store does, written against the `Store` trait alone.
+//!
+//! Each function is one claim. [`conformance!`] makes a test of each for a store that brings a
+//! [`bed::Bed`]; a store that passes them all keeps the rules. The suite earns its trust by mutation: see
+//! tests/mutants.
 
-#[path = "../../../tests/harness/redis_server.rs"]
-mod redis_server;
+mod bed;
+mod bulk;
+mod claiming;
+mod damage;
+mod enqueueing;
+mod listing;
+mod operating;
+mod redis_bed;
+mod retaining;
+mod sessions;
+mod settling;
+mod waking;
 
-use hourhand::job::*;
-use hourhand::names::Name;
-use hourhand::outcome::*;
-use hourhand::queue::redis::{RedisOptions, RedisStore};
-use hourhand::queue::*;
-use redis_server::RedisServer;
-
-#[tokio::test]
-async fn smoke() {
-    let server = RedisServer::start();
-    let ns = Name::new("t").unwrap();
-    let store = RedisStore::connect(&server.url(), &ns, RedisOptions::default()).unwrap();
-    let kind = Name::new("k").unwrap();
-    let mut job = NewJob::new(kind.clone());
-    job.payload = b"a\0\xff[]".to_vec().into();
-    let got = store.enqueue(&[job.clone(), job.clone()]).await.unwrap();
-    println!("{got:?}");
-    let mut j2 = job.clone();
-    j2.id = Some("x y".parse().unwrap());
-    j2.due = Due::In(50);
-    println!("{:?}", store.enqueue(&[j2.clone(), j2.clone()]).await);
-    j2.on_conflict = OnConflict::Replace;
-    println!("{:?}", store.enqueue(&[j2.clone()]).await);
-    j2.on_conflict = OnConflict::Reschedule;
-    j2.due = Due::In(70);
-    println!("{:?}", store.enqueue(&[j2.clone()]).await);
-    println!("{:#?}", store.find(None, &"x y".parse().unwrap()).await);
-    println!("{:?}", store.find(None, &got[0].id).await);
-    println!("{:?}", store.lanes().await);
-    let session = SessionId("s1".into());
-    let lane = Lane { queue: kind.clone(), kind };
-    let req = ClaimRequest {
-        session: session.clone(),
-        lanes: vec![LaneClaim { lane: lane.clone(), max_attempts: 3 }],
-        due_max: 10,
-        ahead_max: 10,
-        look_ahead_ms: 100,
-        suspect: true,
-        first_token: 1,
+/// Makes one test a claim, for one store.
+macro_rules! conformance {
+    ($store:ident, $bed:ty; $($area:ident: $($claim:ident)+;)+) => {
+        mod $store {
+            $($(
+                #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+                async fn $claim() {
+                    super::$area::$claim(<$bed as super::bed::Bed>::start().await).await;
+                }
+            )+)+
+        }
     };
-    let c = store.claim(&req).await.unwrap();
-    println!("{c:?}");
-    let info = RunnerInfo {
-        name: "n".into(),
-        host: "h".into(),
-        pid: 1,
-        version: "1".into(),
-        started_ms: 0,
-        concurrency: 1,
-        running: 0,
-        held: 0,
-        kinds: vec![],
-        stopping: false,
+    ($store:ident, $bed:ty) => {
+        conformance! { $store, $bed;
+            enqueueing:
+                a_job_comes_back_as_it_went_in
+                payloads_are_opaque_bytes
+                a_payload_of_a_mebibyte_travels_alone
+                a_batch_is_taken_whole_or_not_at_all
+                instants_in_the_past_mean_now
+                delays_of_a_millisecond_to_a_century_are_exact
+                an_id_that_exists_is_kept
+                replace_takes_the_place_of_a_job_that_waits
+                a_replaced_retry_starts_clean
+                reschedule_on_conflict_changes_only_the_due_time
+                conflicts_of_kind_and_of_refusal_change_nothing
+                one_id_twice_in_a_batch_is_one_job
+                generated_ids_and_ids_that_look_like_them_never_collide
+                a_queue_is_known_before_its_first_job_runs
+                two_namespaces_never_meet;
+            claiming:
+                jobs_of_one_millisecond_are_claimed_in_the_order_of_their_enqueue
+                a_claim_removes_exactly_what_it_returns
+                nothing_is_claimed_before_its_due_time
+                looking_ahead_holds_only_what_falls_due_within_reach
+                priorities_are_strict_over_all_lanes
+                a_retry_keeps_its_priority
+                lanes_take_turns
+                a_lane_that_nobody_asks_for_is_left_alone
+                two_sessions_never_get_the_same_job
+                the_jobs_own_attempts_count_before_the_handlers
+                tokens_count_up_from_the_first
+                a_claim_against_the_rules_is_refused
+                sixty_four_lanes_fit_one_claim;
+            settling:
+                a_stale_token_changes_nothing
+                a_token_from_before_a_retry_is_stale
+                a_settle_whose_reply_was_lost_is_done_again
+                a_held_job_given_back_twice_is_done_twice
+                a_batch_of_settlements_is_answered_one_by_one
+                a_settlement_of_another_lane_is_refused
+                retries_snoozes_and_releases_keep_their_place
+                a_snooze_and_a_release_use_no_attempt
+                a_release_keeps_the_due_time
+                a_retry_waits_its_delay
+                the_record_tells_the_last_run
+                messages_of_any_kind_survive
+                history_keeps_the_first_ten_and_the_last_forty
+                the_attempts_cap_is_told_to_whoever_asks
+                logs_need_the_lease_and_belong_to_their_attempt;
+            sessions:
+                a_heartbeat_shows_every_session
+                a_session_is_known_by_its_leases_alone
+                every_lease_is_listed
+                a_crash_uses_an_attempt_and_keeps_the_place
+                a_late_settle_counts_when_nobody_took_the_job_back
+                a_reclaim_of_an_old_lease_changes_nothing
+                the_third_crash_is_a_poison_pills_last
+                a_crash_in_the_last_attempt_is_the_end
+                a_job_that_was_only_held_is_given_back_unharmed
+                one_suspect_at_a_time
+                a_cancelled_job_does_not_come_back
+                an_old_recall_does_not_touch_a_new_lease
+                a_dead_letter_of_a_lost_runner_follows_retention;
+            retaining:
+                an_age_of_zero_keeps_nothing
+                a_count_keeps_the_newest
+                a_limit_in_bytes_keeps_the_newest
+                prune_removes_what_is_over_its_age_and_only_that
+                prune_never_touches_a_job_that_came_back
+                a_finished_id_is_remembered_after_its_record
+                the_memory_of_ids_is_bounded_in_bytes
+                dead_letters_without_a_cap_all_stay
+                a_deleted_job_leaves_nothing_to_count;
+            operating:
+                cancel_ends_what_has_not_ended
+                requeue_brings_back_what_has_ended
+                a_requeued_poison_pill_starts_clean
+                requeue_of_many_leaves_none_in_limbo
+                reschedule_moves_what_waits
+                a_rescheduled_retry_keeps_its_attempts
+                delete_spares_what_runs
+                a_paused_queue_is_left_alone
+                pause_recalls_what_is_held
+                purge_deletes_what_waits_and_nothing_else
+                purge_recalls_what_is_held
+                held_jobs_answer_to_operators;
+            listing:
+                every_job_is_listed_once_whatever_the_page
+                filters_leave_out_what_does_not_fit
+                waiting_jobs_are_listed_by_due_time_and_finished_ones_newest_first
+                a_listing_misses_nothing_that_stays
+                a_bad_cursor_or_limit_is_refused
+                large_records_make_short_pages
+                find_answers_for_every_queue
+                counts_follow_every_step;
+            damage:
+                an_entry_without_a_record_goes_to_the_orphans
+                an_impossible_due_time_is_quarantined_and_never_run
+                foreign_data_under_our_names_stops_a_call_before_it_writes
+                a_lost_record_under_a_lease_harms_nobody_else;
+            waking:
+                what_makes_a_job_claimable_earlier_wakes
+                a_backlog_wakes_nobody
+                a_recall_wakes_its_session;
+            bulk:
+                a_hundred_thousand_due_jobs_are_taken_in_order
+                operators_verbs_take_thousands_at_once
+                a_lost_runner_with_thousands_of_jobs_is_no_burden;
+        }
     };
-    println!("{:?}", store.heartbeat(&session, &info).await);
-    println!("{:?}", store.leases(None).await);
-    println!("{:?}", store.find(None, &got[0].id).await);
-    let s: Vec<_> = c
-        .jobs
-        .iter()
-        .map(|j| Settlement {
-            lease: j.lease.clone(),
-            lane: lane.clone(),
-            outcome: Outcome::Completed { result: Some("res".into()) },
-            run: Some(RunFacts {
-                started_us: 5,
-                duration_us: 6,
-                lateness_us: 7,
-                runner: "r".into(),
-                handler: "abc".into(),
-            }),
-            retention: Retention::FINISHED,
-            id_memory: IdMemory::default(),
-        })
-        .collect();
-    println!("{:?}", store.settle(&s[..1]).await);
-    println!("{:?}", store.settle(&s[..2]).await);
-    println!("{:#?}", store.find(None, &got[0].id).await);
-    let l = store.leases(None).await.unwrap();
-    println!("{:?}", store.reclaim(&l.items, Retention::DEAD).await);
-    println!("{:?}", store.find(None, &"x y".parse().unwrap()).await);
-    println!("{:?}", store.heartbeat(&session, &info).await);
-    println!("{:?}", store.enqueue(&[job]).await);
 }
+
+conformance!(redis, crate::redis_bed::RedisBed);

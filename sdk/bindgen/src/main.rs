@@ -13,9 +13,11 @@ fn main() -> Result<(), Box<dyn Error>> {
     let world = resolve.select_world(&[package], Some("job-handler"))?;
     let mut files = Files::default();
     let runtime_path = Some("crate::rt".to_owned());
-    wit_bindgen_rust::Opts { runtime_path, ..Default::default() }
-        .build()
-        .generate(&mut resolve, world, &mut files)?;
+    wit_bindgen_rust::Opts { runtime_path, ..Default::default() }.build().generate(
+        &mut resolve,
+        world,
+        &mut files,
+    )?;
     for (_, text) in files.iter() {
         stdout().write_all(text)?;
     }

@@ -1,6 +1,6 @@
 //! The code that `#[handler]` writes beside the function.
 
-use proc_macro2::{Literal, Span, TokenStream};
+use proc_macro2::{Ident, Literal, Span, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
@@ -35,7 +35,9 @@ fn expanded(settings: &Settings, signature: &Signature) -> Result<TokenStream> {
     let declaration_bytes = Literal::byte_string(declaration.as_bytes());
     let declaration_len = declaration.len();
     let Signature { cfgs, vis, name, .. } = signature;
-    let call = call(signature);
+    let [ctx, payload] = ["ctx", "payload"].map(|name| local(name, Span::call_site()));
+    let call = call(signature, &ctx, &payload);
+    let symbol = format!("the handler of the kind {kind}");
     let about = format!("The handler of the kind `{kind}`.");
     Ok(quote! {
         #(#cfgs)*
@@ -44,14 +46,13 @@ fn expanded(settings: &Settings, signature: &Signature) -> Result<TokenStream> {
         #vis struct #name {}
 
         #(#cfgs)*
-        #[allow(unsafe_code)]
         const _: () = {
             impl ::hourhand_sdk::Handler for #name {
                 const KIND: &'static str = #kind;
 
                 fn run(
-                    ctx: &::hourhand_sdk::Context,
-                    mut payload: ::std::vec::Vec<u8>,
+                    #ctx: &::hourhand_sdk::Context,
+                    mut #payload: ::std::vec::Vec<u8>,
                 ) -> ::std::result::Result<::std::vec::Vec<u8>, ::hourhand_sdk::Failure> {
                     #call
                 }
@@ -64,22 +65,25 @@ fn expanded(settings: &Settings, signature: &Signature) -> Result<TokenStream> {
             ) -> ::std::result::Result<::std::vec::Vec<u8>, ::hourhand_sdk::Failure> =
                 <#name as ::hourhand_sdk::Handler>::run;
 
+            // The symbol is what makes a second handler of the kind an error of the compiler or the linker,
+            // and what takes the handlers of a library crate along wherever that crate is linked.
             #[cfg(target_family = "wasm")]
-            extern "C" fn register() {
-                static ENTRY: ::hourhand_sdk::__private::Entry =
+            #[unsafe(export_name = #symbol)]
+            extern "C" fn __hourhand_register() {
+                static __HOURHAND_ENTRY: ::hourhand_sdk::__private::Entry =
                     ::hourhand_sdk::__private::Entry::new::<#name>();
-                ENTRY.register();
+                __HOURHAND_ENTRY.register();
             }
 
             #[cfg(target_family = "wasm")]
             #[used]
             #[unsafe(link_section = ".init_array")]
-            static REGISTER: extern "C" fn() = register;
+            static __HOURHAND_REGISTER: extern "C" fn() = __hourhand_register;
 
             #[cfg(target_family = "wasm")]
             #[used]
             #[unsafe(link_section = "hourhand.handlers")]
-            static DECLARATION: [u8; #declaration_len] = *#declaration_bytes;
+            static __HOURHAND_DECLARATION: [u8; #declaration_len] = *#declaration_bytes;
         };
     })
 }
@@ -97,40 +101,50 @@ fn kind(settings: &Settings, signature: &Signature) -> Result<String> {
 }
 
 /// From the payload to the function, and from what it returns to bytes or a failure. The steps that a
-/// type can fail at are written at the place of that type, so that the compiler points there.
-fn call(signature: &Signature) -> TokenStream {
+/// type can fail at are written at the place of that type, so that the compiler points there. Nothing is
+/// named here but by its full path, and variables are out of sight of the function's own names: a
+/// handler may be called `payload` and take a `Value`.
+fn call(signature: &Signature, ctx: &Ident, payload: &Ident) -> TokenStream {
     let name = &signature.name;
-    let ctx = signature.takes_context.then(|| quote! { ctx, });
-    let (read, payload) = match &signature.payload {
+    let span = signature.output.resolved_at(Span::call_site());
+    let [returned, value, error] = ["returned", "value", "error"].map(|name| local(name, span));
+    let ctx_argument = signature.takes_context.then(|| quote! { #ctx, });
+    let (read, payload_argument) = match &signature.payload {
         None => (TokenStream::new(), None),
         Some(ty) => {
             let span = ty.span().resolved_at(Span::call_site());
+            let slot = local("slot", span);
             let read = quote_spanned! {span=>
-                let slot = ::hourhand_sdk::__private::Slot::<#ty>::new();
-                let payload = slot.how().take(&mut payload)?;
+                let #slot = ::hourhand_sdk::__private::Slot::<#ty>::new();
+                let #payload = #slot.how().take(&mut #payload)?;
             };
-            (read, Some(quote! { payload }))
+            (read, Some(payload))
         }
     };
-    let span = signature.output.resolved_at(Span::call_site());
     let answer = quote_spanned! {span=>
-        match Returned(&returned).how().split(returned) {
-            ::std::result::Result::Ok(value) => Value(&value).how().encode(value),
-            ::std::result::Result::Err(error) => {
-                ::std::result::Result::Err((&Problem(&error)).how().failure(error))
+        match ::hourhand_sdk::__private::Returned(&#returned).how().split(#returned) {
+            ::std::result::Result::Ok(#value) => {
+                ::hourhand_sdk::__private::Value(&#value).how().encode(#value)
             }
+            ::std::result::Result::Err(#error) => ::std::result::Result::Err(
+                (&::hourhand_sdk::__private::Problem(&#error)).how().failure(#error)
+            ),
         }
     };
     quote! {
         #[allow(unused_imports)]
         use ::hourhand_sdk::__private::{
-            AnyProblem as _, AnyReturned as _, AnySlot as _, AnyValue as _, ErrorProblem as _, Problem,
-            Returned, Value,
+            AnyProblem as _, AnyReturned as _, AnySlot as _, AnyValue as _, ErrorProblem as _,
         };
         // Neither has to be of use to the function.
-        _ = (ctx, &mut payload);
+        _ = (#ctx, &mut #payload);
         #read
-        let returned = #name(#ctx #payload);
+        let #returned = #name(#ctx_argument #payload_argument);
         #answer
     }
+}
+
+/// A variable that only generated code sees, at a place for messages.
+fn local(name: &str, place: Span) -> Ident {
+    Ident::new(name, place.resolved_at(Span::mixed_site()))
 }

@@ -42,7 +42,9 @@ impl Parse for Settings {
         let mut wrong: Option<Error> = None;
         while !input.is_empty() {
             let key = input.call(Ident::parse_any)?;
-            input.parse::<Token![=]>()?;
+            if input.parse::<Option<Token![=]>>()?.is_none() {
+                return Err(Error::new(key.span(), format!("`{key}` wants a value: {key} = ...")));
+            }
             if let Err(error) = settings.set(&key, input) {
                 match &mut wrong {
                     Some(all) => all.combine(error),

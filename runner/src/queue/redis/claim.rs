@@ -9,14 +9,16 @@ use super::record::{read_record, rid_text};
 use super::reply::{Items, text, unexpected};
 use crate::outcome::Outcome;
 use crate::queue::{
-    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, Claimed, ClaimedJob, IdMemory, Lease,
-    Retention, RunFacts, SessionId, Settled, Settlement, StoreError,
+    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, Claimed, ClaimedJob, IdMemory,
+    LaneClaim, Lease, Retention, RunFacts, SessionId, Settled, Settlement, StoreError,
 };
 
 /// Largest token: what a double holds exactly, less a batch.
 const TOKEN_MAX: u64 = (1 << 53) - 1_000;
 /// How long the answer to a settle is kept that leaves nothing else behind, in seconds.
-const ONCE_SECONDS: &str = "60";
+const ONCE_SECONDS: &str = "20";
+/// Bytes of results or logs that one script takes.
+const SCRIPT_BYTES_MAX: usize = 1 << 20;
 /// Separates the parts of an event.
 const UNIT: char = '\u{1f}';
 
@@ -49,17 +51,26 @@ impl RedisStore {
         if settlements.len() > BATCH_MAX {
             return Err(too_many(settlements.len()));
         }
+        let mut settled = Vec::with_capacity(settlements.len());
+        while settled.len() < settlements.len() {
+            let rest = &settlements[settled.len()..];
+            let step = fitting(rest.iter().map(|settlement| match &settlement.outcome {
+                Outcome::Completed { result: Some(result) } => result.len(),
+                _ => 0,
+            }));
+            settled.extend(self.settle_some(&rest[..step]).await?);
+        }
+        Ok(settled)
+    }
+
+    async fn settle_some(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
         let once = random_text(20)?;
         let lanes = Lanes::of(settlements.iter().map(|s| s.lane.clone()));
         let mut keys = self.lane_keys(&lanes);
         keys.push(self.keys.once(&once));
         let args = settle_arguments(settlements, &lanes, once);
         let reply = self.link.script(&self.scripts.settle, &keys, &args, Repeat::Once).await?;
-        let answers = text(reply)?;
-        if answers.len() != settlements.len() {
-            return Err(unexpected("answers for other settlements"));
-        }
-        Ok(answers.chars().map(|c| if c == 'D' { Settled::Done } else { Settled::Stale }).collect())
+        read_settled(reply, settlements.len())
     }
 
     /// The globals and seven keys for each lane, as most scripts expect them.
@@ -73,7 +84,24 @@ impl RedisStore {
     }
 }
 
-use crate::queue::LaneClaim;
+/// How many of the first items, of these sizes in bytes, fit one script: all but those of unusual size.
+pub(super) fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
+    let mut bytes = 0;
+    let fit = sizes.take_while(|size| {
+        bytes += size;
+        bytes <= SCRIPT_BYTES_MAX
+    });
+    fit.count().max(1)
+}
+
+/// One character an answer: D done, S stale.
+pub(super) fn read_settled(reply: Value, asked: usize) -> Result<Vec<Settled>, StoreError> {
+    let answers = text(reply)?;
+    if answers.len() != asked {
+        return Err(unexpected("answers for others than were asked for"));
+    }
+    Ok(answers.chars().map(|c| if c == 'D' { Settled::Done } else { Settled::Stale }).collect())
+}
 
 pub(super) fn too_many(got: usize) -> StoreError {
     StoreError::Invalid(format!("batch of {got}: expected at most {BATCH_MAX}"))
@@ -116,19 +144,24 @@ fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreEr
     let now_us = items.number()?;
     let next_due_ms = items.text()?.parse().ok();
     let damaged = items.number()?;
-    let mut jobs = Vec::with_capacity(items.len() / 6);
+    let mut jobs = Vec::with_capacity(items.len() / 3);
     while !items.is_empty() {
         let record: u64 = items.number()?;
         let (job, _) =
             read_record(record, &items.bytes()?).ok_or_else(|| unexpected("a record that is none"))?;
         let token = request.first_token + jobs.len() as u64;
+        let numbers = items.text()?;
+        let mut numbers = numbers.split(' ').map(|n| n.parse::<u64>().ok());
+        let mut number = || numbers.next().flatten().ok_or_else(|| unexpected("a lease that is none"));
+        let (attempt, max_attempts, crashes, due_ms) = (number()?, number()?, number()?, number()?);
+        let small = |n: u64| u32::try_from(n).map_err(|_| unexpected("a number beyond its range"));
         jobs.push(ClaimedJob {
             job,
             lease: Lease { record, session: request.session.clone(), token },
-            attempt: items.number()?,
-            max_attempts: items.number()?,
-            crashes: items.number()?,
-            due_ms: items.number()?,
+            attempt: small(attempt)?,
+            max_attempts: small(max_attempts)?,
+            crashes: small(crashes)?,
+            due_ms,
         });
     }
     Ok(Claimed { jobs, now_us, next_due_ms, damaged })

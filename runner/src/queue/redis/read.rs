@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::RedisStore;
 use super::link::Repeat;
 use super::record::{Raw, read_view, rid_text};
-use super::reply::{Items, text};
+use super::reply::{Items, text, unexpected};
 use crate::job::JobView;
 use crate::names::{JobId, Name};
 use crate::queue::{JobRef, Lane, StoreError};
@@ -28,15 +28,35 @@ impl RedisStore {
         queue: Option<&Name>,
         id: &JobId,
     ) -> Result<Vec<JobView>, StoreError> {
+        let made: Vec<u64> = generated_record(id).into_iter().collect();
+        let mut found: Vec<JobView> = self.views(&made).await?.into_iter().map(|(_, view)| view).collect();
+        found.retain(|view| view.job.id == *id && queue.is_none_or(|queue| *queue == view.job.queue));
         let queues = match queue {
+            Some(_) if !found.is_empty() => return Ok(found),
             Some(queue) => vec![queue.clone()],
             None => self.queues().await?,
         };
-        let refs: Vec<JobRef> = queues.into_iter().map(|queue| JobRef { queue, id: id.clone() }).collect();
-        let places = self.locate(&refs).await?;
-        let records: Vec<u64> = places.into_iter().flatten().map(|place| place.record).collect();
-        let views = self.views(&records).await?;
-        Ok(views.into_iter().map(|(_, view)| view).collect())
+        let records = self.given_ids(&queues, id).await?;
+        found.extend(self.views(&records).await?.into_iter().map(|(_, view)| view));
+        Ok(found)
+    }
+
+    /// The records of the jobs that were given this id, in any of these queues.
+    async fn given_ids(&self, queues: &[Name], id: &JobId) -> Result<Vec<u64>, StoreError> {
+        let mut records = Vec::new();
+        for step in queues.chunks(READ_JOBS_MAX) {
+            let mut cmd = redis::cmd("HMGET");
+            cmd.arg(self.keys.global("ids"));
+            for queue in step {
+                cmd.arg(format!("{queue}/{id}"));
+            }
+            let mut items = Items::of(self.link.command(&cmd, Repeat::Once).await?)?;
+            while !items.is_empty() {
+                // What is remembered of a finished job is no number.
+                records.extend(items.text()?.parse::<u64>().ok());
+            }
+        }
+        Ok(records)
     }
 
     /// Every queue that a job was ever enqueued to.
@@ -64,6 +84,9 @@ impl RedisStore {
             let script = &self.scripts.locate;
             let mut reply =
                 Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
+            if reply.is_empty() {
+                return Err(unexpected("places of no jobs"));
+            }
             for job in step.iter().take(reply.len() / 2) {
                 let (record, kind) = (reply.text()?, reply.text()?);
                 let lane = Name::new(&kind).ok().map(|kind| Lane { queue: job.queue.clone(), kind });
@@ -76,24 +99,38 @@ impl RedisStore {
     /// Everything about jobs, of those that exist, in the order asked for.
     pub(super) async fn views(&self, records: &[u64]) -> Result<Vec<(u64, JobView)>, StoreError> {
         let mut views = Vec::with_capacity(records.len());
-        let mut done = 0;
-        while done < records.len() {
-            let step = &records[done..(done + READ_JOBS_MAX).min(records.len())];
-            let mut args: Vec<String> = vec![READ_BYTES_MAX.to_string()];
-            args.extend(step.iter().copied().map(rid_text));
-            let script = &self.scripts.view;
-            let mut reply =
-                Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
-            let now_ms = reply.number()?;
-            for record in step.iter().take(reply.len() / 4) {
-                let (job, past, lease) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
-                let runner = text(reply.value()?)?;
-                let raw = Raw { record: &job, past: &past, lease: &lease, runner: &runner };
-                views.extend(read_view(*record, raw, now_ms).map(|view| (*record, view)));
-                done += 1;
-            }
+        let mut looked = 0;
+        while looked < records.len() {
+            let (some, done) = self.view_some(&records[looked..]).await?;
+            views.extend(some);
+            looked += done;
         }
         Ok(views)
+    }
+
+    /// As [`views`](Self::views) for the first of them, as many as one step takes; how many it looked at.
+    pub(super) async fn view_some(
+        &self,
+        records: &[u64],
+    ) -> Result<(Vec<(u64, JobView)>, usize), StoreError> {
+        let step = &records[..records.len().min(READ_JOBS_MAX)];
+        let mut args: Vec<String> = vec![READ_BYTES_MAX.to_string()];
+        args.extend(step.iter().copied().map(rid_text));
+        let script = &self.scripts.view;
+        let mut reply = Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
+        let now_ms = reply.number()?;
+        let looked = reply.len() / 4;
+        if looked == 0 || looked > step.len() {
+            return Err(unexpected("views of other jobs"));
+        }
+        let mut views = Vec::with_capacity(looked);
+        for record in &step[..looked] {
+            let (job, past, lease) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
+            let runner = text(reply.value()?)?;
+            let raw = Raw { record: &job, past: &past, lease: &lease, runner: &runner };
+            views.extend(read_view(*record, raw, now_ms).map(|view| (*record, view)));
+        }
+        Ok((views, looked))
     }
 }
 

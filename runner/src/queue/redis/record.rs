@@ -95,8 +95,9 @@ pub(super) fn read_lease(bytes: &[u8]) -> Option<LeaseText> {
     let attempt = part()?.parse().ok()?;
     let max_attempts = part()?.parse().ok()?;
     let crashes = part()?.parse().ok()?;
-    let claimed_ms = part()?.parse().ok()?;
     let due_ms = part()?.parse().ok()?;
+    let _order = part()?;
+    let claimed_ms = part()?.parse().ok()?;
     let _member = part()?;
     let queue = Name::new(part()?).ok()?;
     let kind = Name::new(part()?).ok()?;

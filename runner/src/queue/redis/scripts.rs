@@ -55,7 +55,10 @@ macro_rules! lua {
     };
 }
 
-lua!(claim, enqueue, heartbeat, locate, reclaim, settle, view);
+lua!(
+    cancel, claim, counts, delete, enqueue, heartbeat, locate, log, page, prune, purge, recall, reclaim,
+    requeue, reschedule, resume, settle, view
+);
 
 macro_rules! includes {
     ($($name:literal),*) => {
@@ -64,7 +67,9 @@ macro_rules! includes {
     };
 }
 
-includes!("clock", "finish", "globals", "lanes", "lease", "member", "past", "record", "stage", "waiting");
+includes!(
+    "clock", "finish", "globals", "job", "lanes", "lease", "member", "past", "record", "stage", "waiting"
+);
 
 impl Script {
     fn new(name: &'static str, files: &[(String, String)]) -> Result<Self, ScriptError> {

@@ -1,0 +1,80 @@
+#!lua flags=allow-oom
+-- prune: removes finished jobs and remembered ids whose time is over, up to a bound.
+--
+-- KEYS  the globals, then three for each queue: done completed, cancelled, dead
+-- ARGV  most jobs to remove, bytes of remembered ids, then the queues
+-- Returns { jobs, ids, 1 when the bound was reached else 0 }
+--
+-- A finished index is in the order of the jobs' ends, so the oldest go first. Where jobs of different retention share an
+-- index, one that stays longer may be in front of one that goes: then a sweep walks through, a step a call.
+--- @include globals
+--- @include clock
+--- @include stage
+--- @include finish
+
+local SWEEP = 200
+local limit, memory_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
+local LETTERS = { 'c', 'x', 'd' }
+local jobs, remembered = 0, 0
+
+local function drop(key, queue, state, member, entry)
+  jobs = jobs + 1
+  if entry then
+    remembered = remembered + drop_done(key, queue, state, member, entry)
+  else
+    zrem(key, member)
+  end
+end
+
+local function sweep(key, queue, state)
+  local field = queue .. ':' .. state .. ':at'
+  local at = tonumber(redis.call('HGET', SIZES, field) or '0')
+  local members, gone = redis.call('ZRANGE', key, at, at + SWEEP - 1), 0
+  for _, member in ipairs(members) do
+    local entry = done_parse(member)
+    if not entry or entry.expire <= NOW_MS then
+      drop(key, queue, state, member, entry)
+      gone = gone + 1
+    end
+  end
+  hset(SIZES, field, #members < SWEEP and '0' or digits(at + #members - gone))
+end
+
+local function prune(key, queue, state)
+  local gone = 0
+  for _, member in ipairs(redis.call('ZRANGE', key, 0, limit - jobs - 1)) do
+    local entry = done_parse(member)
+    if entry and entry.expire > NOW_MS then
+      break
+    end
+    drop(key, queue, state, member, entry)
+    gone = gone + 1
+  end
+  if gone == 0 and redis.call('HGET', SIZES, queue .. ':' .. state .. AGES) == 'm' then
+    sweep(key, queue, state)
+  end
+end
+
+for i = 3, #ARGV do
+  for part = 1, 3 do
+    if jobs < limit then
+      prune(KEYS[GLOBALS + 3 * (i - 3) + part], ARGV[i], LETTERS[part])
+    end
+  end
+end
+flush()
+
+local ids = 0
+for _, field in ipairs(redis.call('ZRANGEBYSCORE', MEMORY, '-inf', digits(NOW_MS), 'LIMIT', 0, limit)) do
+  ids = ids + 1
+  zrem(MEMORY, field)
+  hincr(META, 'id_bytes', -(2 * #field + ID_COST))
+  local value = redis.call('HGET', IDS, field)
+  if value and string.sub(value, 1, 1) == '~' then
+    hdel(IDS, field)
+  end
+end
+flush()
+trim_memory(memory_bytes, remembered + 100)
+flush()
+return { jobs, ids, (jobs >= limit or ids >= limit) and 1 or 0 }

@@ -1,0 +1,183 @@
+//! Counting and pruning: what there is, and what retention does not keep any more.
+
+use std::collections::BTreeMap;
+
+use redis::Value;
+
+use super::RedisStore;
+use super::claim::push_lanes;
+use super::enqueue::{Lanes, random_text};
+use super::link::Repeat;
+use super::reply::{Items, text};
+use crate::names::Name;
+use crate::queue::{Counts, IdMemory, Pruned, QueueCounts, StoreError};
+
+/// Lanes that one script counts.
+const LANES_STEP: usize = 150;
+/// Queues that one script prunes, and jobs that it removes.
+const QUEUES_STEP: usize = 50;
+const PRUNE_JOBS: usize = 500;
+
+impl RedisStore {
+    pub(super) async fn count_all(&self) -> Result<Counts, StoreError> {
+        let lanes = self.all_lanes().await?;
+        let mut queues: BTreeMap<Name, QueueCounts> = BTreeMap::new();
+        for queue in self.paused_queues().await? {
+            queues.insert(queue.clone(), QueueCounts { paused: true, ..nothing_in(queue) });
+        }
+        let mut counts = Counts { queues: Vec::new(), now_ms: 0, stale_total: 0, orphans: 0, quarantined: 0 };
+        let mut steps: Vec<Lanes> =
+            lanes.chunks(LANES_STEP).map(|step| Lanes::of(step.iter().cloned())).collect();
+        if steps.is_empty() {
+            steps.push(Lanes::default());
+        }
+        for step in steps {
+            let mut args = Vec::new();
+            push_lanes(&mut args, &step);
+            let reply =
+                self.link.script(&self.scripts.counts, &self.lane_keys(&step), &args, Repeat::Once).await?;
+            let mut items = Items::of(reply)?;
+            counts.now_ms = items.number()?;
+            counts.stale_total = items.number()?;
+            counts.orphans = items.number()?;
+            counts.quarantined = items.number()?;
+            for lane in &step.list {
+                let queue =
+                    queues.entry(lane.queue.clone()).or_insert_with(|| nothing_in(lane.queue.clone()));
+                queue.kinds.push(lane.kind.clone());
+                add_lane(queue, &mut items)?;
+            }
+        }
+        counts.queues = queues.into_values().collect();
+        Ok(counts)
+    }
+
+    async fn paused_queues(&self) -> Result<Vec<Name>, StoreError> {
+        let mut cmd = redis::cmd("SMEMBERS");
+        cmd.arg(self.keys.global("paused"));
+        let mut items = Items::of(self.link.command(&cmd, Repeat::Once).await?)?;
+        let mut queues = Vec::with_capacity(items.len());
+        while !items.is_empty() {
+            queues.extend(items.text()?.parse::<Name>().ok());
+        }
+        Ok(queues)
+    }
+
+    pub(super) async fn prune_all(&self) -> Result<Pruned, StoreError> {
+        let mut queues = self.queues().await?;
+        let mut pruned = Pruned::default();
+        if queues.is_empty() {
+            return Ok(pruned);
+        }
+        // Each call starts at another queue, so that none waits behind one that is always full.
+        let turn =
+            self.prune_turn.fetch_add(QUEUES_STEP, std::sync::atomic::Ordering::Relaxed) % queues.len();
+        queues.rotate_left(turn);
+        for step in queues.chunks(QUEUES_STEP) {
+            let mut keys = self.keys.globals().to_vec();
+            let mut args = vec![PRUNE_JOBS.to_string(), IdMemory::default().bytes.to_string()];
+            for queue in step {
+                keys.extend(self.keys.done(queue));
+                args.push(queue.to_string());
+            }
+            let reply = self.link.script(&self.scripts.prune, &keys, &args, Repeat::Once).await?;
+            let mut items = Items::of(reply)?;
+            pruned.jobs += items.number::<u64>()?;
+            pruned.ids += items.number::<u64>()?;
+            if items.number::<u64>()? > 0 {
+                pruned.more = true;
+                break;
+            }
+        }
+        Ok(pruned)
+    }
+
+    /// The store's clock, in milliseconds since 1970.
+    pub(super) async fn now_ms(&self) -> Result<u64, StoreError> {
+        let mut items = Items::of(self.link.command(&redis::cmd("TIME"), Repeat::Once).await?)?;
+        let (seconds, micros): (u64, u64) = (items.number()?, items.number()?);
+        Ok(seconds * 1_000 + micros / 1_000)
+    }
+
+    pub(super) async fn store_id(&self) -> Result<String, StoreError> {
+        let meta = self.keys.global("meta");
+        let mut get = redis::cmd("HGET");
+        get.arg(meta).arg("store_id");
+        let known = text(self.link.command(&get, Repeat::Once).await?)?;
+        if !known.is_empty() {
+            return Ok(known);
+        }
+        let mut set = redis::cmd("HSETNX");
+        set.arg(meta).arg("store_id").arg(random_text(20)?);
+        self.link.command(&set, Repeat::Once).await?;
+        text(self.link.command(&get, Repeat::Once).await?)
+    }
+
+    /// What is unwise about how the server is set up, for the operator to hear at the start.
+    ///
+    /// # Errors
+    /// As every call; a user who may not ask gets no warning.
+    pub async fn warnings(&self) -> Result<Vec<String>, StoreError> {
+        let info = match self.link.command(redis::cmd("INFO").arg("all"), Repeat::Once).await {
+            Ok(Value::Nil) | Err(StoreError::Refused(_)) => return Ok(Vec::new()),
+            Ok(info) => text(info)?,
+            Err(error) => return Err(error),
+        };
+        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+        let mut warnings = Vec::new();
+        if let Some(policy) = field("maxmemory_policy:").filter(|policy| *policy != "noeviction") {
+            warnings.push(format!(
+                "{} evicts keys when its memory is full (maxmemory-policy {policy}): jobs can vanish; set noeviction",
+                self.link.place()
+            ));
+        }
+        if field("aof_enabled:") == Some("0") {
+            warnings.push(format!(
+                "{} keeps no append-only file: a restart loses jobs; set appendonly yes",
+                self.link.place()
+            ));
+        }
+        Ok(warnings)
+    }
+}
+
+fn nothing_in(queue: Name) -> QueueCounts {
+    QueueCounts {
+        queue,
+        kinds: Vec::new(),
+        scheduled: 0,
+        ready: 0,
+        running: 0,
+        dead: 0,
+        completed: 0,
+        cancelled: 0,
+        oldest_due_ms: None,
+        paused: false,
+        enqueued_total: 0,
+        completed_total: 0,
+        failed_total: 0,
+    }
+}
+
+/// Adds what counts.lua says of one lane: its own numbers, and its queue's, which each of its lanes repeats.
+fn add_lane(queue: &mut QueueCounts, items: &mut Items) -> Result<(), StoreError> {
+    let (waiting, ready, held): (u64, u64, u64) = (items.number()?, items.number()?, items.number()?);
+    let oldest: Option<u64> = items.text()?.parse().ok();
+    let first = queue.kinds.len() == 1;
+    queue.ready += ready;
+    queue.scheduled += waiting.saturating_sub(ready) + held;
+    queue.oldest_due_ms = match (queue.oldest_due_ms, oldest) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
+    };
+    queue.completed = items.number()?;
+    queue.cancelled = items.number()?;
+    queue.dead = items.number()?;
+    queue.enqueued_total = items.number()?;
+    queue.completed_total = items.number()?;
+    queue.failed_total = items.number()?;
+    let leases: u64 = items.number()?;
+    queue.running = if first { leases } else { queue.running }.saturating_sub(held);
+    queue.paused = items.number::<u64>()? > 0;
+    Ok(())
+}

@@ -1,0 +1,104 @@
+//! The Redis store's bed: a server of its own, and a hand inside it.
+
+#[path = "../../../tests/harness/redis_server.rs"]
+mod redis_server;
+
+use async_trait::async_trait;
+use hourhand::job::JobView;
+use hourhand::queue::redis::{RedisOptions, RedisStore, ScriptEdit};
+use hourhand::queue::{Lane, SessionId};
+use redis::{Commands, Connection};
+use redis_server::RedisServer;
+
+use crate::bed::{Bed, name};
+
+/// The namespace of a bed's first store.
+const NAMESPACE: &str = "bed";
+
+/// A Redis with one namespace in use.
+pub(crate) struct RedisBed {
+    server: RedisServer,
+    store: RedisStore,
+}
+
+/// The fault that tests/mutants/run.sh wants in the scripts: a JSON array of file, text, replacement.
+fn faults() -> Vec<ScriptEdit> {
+    let Ok(text) = std::env::var("HOURHAND_MUTANT") else { return Vec::new() };
+    let (file, find, replace): (String, String, String) = serde_json::from_str(&text).expect("a mutant");
+    vec![ScriptEdit { file, find, replace }]
+}
+
+impl RedisBed {
+    fn connect(&self, namespace: &str) -> RedisStore {
+        let options = RedisOptions { script_edits: faults(), ..RedisOptions::default() };
+        RedisStore::connect(&self.server.url(), &name(namespace), options).expect("a URL")
+    }
+
+    fn client(&self) -> Connection {
+        self.server.client()
+    }
+}
+
+fn key(rest: &str) -> String {
+    format!("{NAMESPACE}:{{0}}:{rest}")
+}
+
+#[async_trait]
+impl Bed for RedisBed {
+    type S = RedisStore;
+
+    async fn start() -> Self {
+        let server = RedisServer::start();
+        let options = RedisOptions { script_edits: faults(), ..RedisOptions::default() };
+        let store = RedisStore::connect(&server.url(), &name(NAMESPACE), options).expect("a URL");
+        Self { server, store }
+    }
+
+    fn store(&self) -> &RedisStore {
+        &self.store
+    }
+
+    async fn open(&self, namespace: &str) -> RedisStore {
+        self.connect(namespace)
+    }
+
+    async fn lose_record(&self, job: &JobView) {
+        let sequence = job.job.id.as_str().split('-').next().expect("a generated id");
+        let gone: u32 = self.client().hdel(key("jobs"), format!("{sequence:0>14}")).expect("removed");
+        assert_eq!(gone, 1, "the record was there");
+    }
+
+    async fn spoil_index(&self, lane: &Lane) {
+        let index = key(&format!("due:{}:{}:n", lane.queue, lane.kind));
+        let mut client = self.client();
+        let entries = [(-1, "00000000000901"), (0, "00000000000902"), (5, "not one of ours")];
+        for (score, member) in entries {
+            let _: u32 = client.zadd(&index, member, score).expect("added");
+        }
+    }
+
+    async fn foreign_data(&self) -> Vec<u8> {
+        let mut client = self.client();
+        let _: () = client.del(key("totals")).expect("removed");
+        let _: () = client.set(key("totals"), "foreign").expect("set");
+        self.contents().await
+    }
+
+    async fn contents(&self) -> Vec<u8> {
+        let mut client = self.client();
+        let mut keys: Vec<Vec<u8>> = client.keys("*").expect("keys of a small test");
+        keys.sort();
+        let mut all = Vec::new();
+        for key in keys {
+            let dump: Option<Vec<u8>> = redis::cmd("DUMP").arg(&key).query(&mut client).expect("a dump");
+            all.extend(key);
+            all.extend(dump.unwrap_or_default());
+        }
+        all
+    }
+
+    async fn lose_session(&self, session: &SessionId) {
+        let gone: u32 = self.client().hdel(key("sessions"), &*session.0).expect("removed");
+        assert_eq!(gone, 1, "the session was registered");
+    }
+}
