@@ -56,6 +56,7 @@ fn refused() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
             "another signature",
             "hourhand-sdk",
         ),
+        ("packages that need each other", cyclic(), "does not export hourhand:job/handler", "hourhand-sdk"),
         ("no world", echo().build_bare(), "no WIT world", "component-type"),
         ("threads", echo().memory(memory(false, true)).build(), "threads", BUILD),
         ("64-bit memory", echo().memory(memory(true, false)).build(), "64-bit memory", BUILD),
@@ -69,6 +70,16 @@ fn refused() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
         ("memory for no one", echo().pages(9_000).build(), "562.5 MiB", "512 MiB"),
         ("a component of another world", other_component(), "does not export hourhand:job/handler", BUILD),
     ]
+}
+
+/// A world whose packages need each other: it sent wit-component into endless recursion, and with it the
+/// process to its end.
+fn cyclic() -> Vec<u8> {
+    const NAME: &[u8] = b"hourhand:job/handler@0.1.0";
+    let mut bytes = echo().build();
+    let in_world = bytes.windows(NAME.len()).rposition(|window| window == NAME).unwrap();
+    bytes[in_world + "hourhand:jo".len()] = b'v';
+    bytes
 }
 
 fn other_component() -> Vec<u8> {
@@ -162,6 +173,7 @@ fn settings_that_make_no_sense_are_refused() {
 
 /// Damaged modules either do not load or run and end: whatever the damage, the host goes on.
 #[test]
+#[allow(clippy::print_stderr, reason = "the seed, for who wants to see it again")]
 fn damaged_modules_do_the_host_no_harm() {
     let seed = std::env::var("HOURHAND_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
     let seed: u64 = seed.unwrap_or_else(|| hourhand::clock::wall_us() | 1);
