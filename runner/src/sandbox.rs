@@ -10,7 +10,6 @@ mod check;
 mod classify;
 mod declared;
 mod engine;
-mod exit;
 mod facts;
 mod guest;
 mod inspect;
@@ -18,8 +17,10 @@ mod limiter;
 mod load;
 mod log;
 mod run;
+mod sections;
 mod stop;
 mod turns;
+mod world;
 mod wrap;
 
 use std::path::PathBuf;

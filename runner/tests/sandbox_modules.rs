@@ -5,7 +5,7 @@ mod guests;
 use std::sync::Arc;
 
 use guests::{WIT, echo, guest, ok};
-use hourhand::sandbox::{Form, LoadError, Sandbox, SandboxConfig, inspect};
+use hourhand::sandbox::{Form, JobLog, LoadError, Sandbox, SandboxConfig, StopSignal, inspect};
 use wasm_encoder::{MemoryType, ValType};
 use wit_component::ComponentEncoder;
 
@@ -56,6 +56,7 @@ fn refused() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
             "another signature",
             "hourhand-sdk",
         ),
+        ("packages that need each other", cyclic(), "does not export hourhand:job/handler", "hourhand-sdk"),
         ("no world", echo().build_bare(), "no WIT world", "component-type"),
         ("threads", echo().memory(memory(false, true)).build(), "threads", BUILD),
         ("64-bit memory", echo().memory(memory(true, false)).build(), "64-bit memory", BUILD),
@@ -69,6 +70,16 @@ fn refused() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
         ("memory for no one", echo().pages(9_000).build(), "562.5 MiB", "512 MiB"),
         ("a component of another world", other_component(), "does not export hourhand:job/handler", BUILD),
     ]
+}
+
+/// A world whose packages need each other: it sent wit-component into endless recursion, and with it the
+/// process to its end.
+fn cyclic() -> Vec<u8> {
+    const NAME: &[u8] = b"hourhand:job/handler@0.1.0";
+    let mut bytes = echo().build();
+    let in_world = bytes.windows(NAME.len()).rposition(|window| window == NAME).unwrap();
+    bytes[in_world + "hourhand:jo".len()] = b'v';
+    bytes
 }
 
 fn other_component() -> Vec<u8> {
@@ -158,4 +169,42 @@ fn settings_that_make_no_sense_are_refused() {
         let message = Sandbox::new(config).map(|_| ()).unwrap_err().to_string();
         assert!(message.starts_with("memory of "), "{message}");
     }
+}
+
+/// Damaged modules either do not load or run and end: whatever the damage, the host goes on.
+#[test]
+#[allow(clippy::print_stderr, reason = "the seed, for who wants to see it again")]
+fn damaged_modules_do_the_host_no_harm() {
+    let seed = std::env::var("HOURHAND_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
+    let seed: u64 = seed.unwrap_or_else(|| hourhand::clock::wall_us() | 1);
+    eprintln!("HOURHAND_TEST_SEED={seed}");
+    let mut state = seed;
+    let mut random = move |below: usize| {
+        // xorshift64
+        state ^= state << 13;
+        state ^= state >> 7;
+        state ^= state << 17;
+        (state % below as u64) as usize
+    };
+    let whole = guests::print(1, b"hello", 3).handlers(r#"{"kind":"k"}"#).build();
+    let (mut loaded, mut refused) = (0, 0);
+    guests::in_a_guest_runtime(async {
+        let limits = guests::limits(50);
+        for _ in 0..400 {
+            let mut damaged = whole.clone();
+            for _ in 0..=random(3) {
+                let at = random(damaged.len());
+                damaged[at] = random(256) as u8;
+            }
+            let Ok(module) = guests::sandbox().load("k", &damaged) else {
+                refused += 1;
+                continue;
+            };
+            loaded += 1;
+            let log = Arc::new(JobLog::new(100));
+            guests::sandbox().run(&module, guests::job("x"), &limits, StopSignal::new(), log).await;
+            assert_eq!(guests::sandbox().memory_in_use(), 0);
+        }
+    });
+    assert!(loaded > 0 && refused > 0, "{loaded} loaded, {refused} refused");
 }

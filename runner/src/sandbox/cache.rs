@@ -15,6 +15,7 @@ use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
 
+use super::world::JOB_WIT;
 use super::wrap::WRAPPER;
 
 const MAGIC: &[u8; 8] = b"HHCODE01";
@@ -27,7 +28,7 @@ const EXTENSION: &str = "code";
 #[derive(Debug)]
 pub(super) struct CodeCache {
     dir: PathBuf,
-    /// Engine version and settings, and the code that wraps: another one reads none of our files.
+    /// Engine version and settings, the interface, and the code that wraps: another one reads none of our files.
     compatibility: u64,
     bytes_max: u64,
 }
@@ -46,7 +47,7 @@ impl CodeCache {
         }
         let mut hasher = DefaultHasher::new();
         engine.precompile_compatibility_hash().hash(&mut hasher);
-        WRAPPER.hash(&mut hasher);
+        (WRAPPER, JOB_WIT).hash(&mut hasher);
         Ok(Self { dir, compatibility: hasher.finish(), bytes_max: BYTES_MAX })
     }
 

@@ -24,8 +24,6 @@ pub(super) struct Facts {
     /// `module` or `module.name` for a core module; interface names for a component.
     pub(super) imports: Vec<String>,
     pub(super) exports: Vec<String>,
-    /// A core module carries its WIT world for wrapping.
-    pub(super) has_world: bool,
     /// The first memory with 64-bit addresses or shared between threads.
     pub(super) memory64: bool,
     pub(super) shared_memory: bool,
@@ -42,7 +40,6 @@ impl Facts {
             form: Form::Core,
             imports: Vec::new(),
             exports: Vec::new(),
-            has_world: false,
             memory64: false,
             shared_memory: false,
             memory_bytes_initial: 0,
@@ -117,8 +114,6 @@ fn read_section(facts: &mut Facts, payload: Payload<'_>, top: bool, size: usize)
         Payload::CustomSection(section) => {
             if section.name() == HANDLERS_SECTION {
                 facts.declared.extend(declared::parse(section.data())?);
-            } else if section.name().starts_with("component-type") {
-                facts.has_world = true;
             } else if let KnownCustom::Producers(producers) = section.as_known() {
                 note_producers(facts, producers);
             }

@@ -6,25 +6,18 @@ use wasi_preview1_component_adapter_provider::{
 use wit_component::ComponentEncoder;
 
 use super::facts::Facts;
-use super::{LoadError, exit};
+use super::{LoadError, sections};
 
 /// Names the code that wraps, in cache keys: to be changed with the versions of wit-component and the
 /// adapter in Cargo.toml.
 pub(super) const WRAPPER: &str = "wit-component 0.254, adapter 48.0.8";
 
-/// Wraps a core module that carries its WIT world.
+/// Wraps a core module that says it was built for our world.
 pub(super) fn core_module(bytes: &[u8], facts: &Facts) -> Result<Vec<u8>, LoadError> {
-    if !facts.has_world {
-        return Err(LoadError::Refused(
-            "it exports a handler but carries no WIT world: was it stripped of all custom sections? \
-             Keep `component-type` (strip = true in Cargo's release profile does)"
-                .to_owned(),
-        ));
-    }
-    let with_exit = exit::keep_codes(bytes)?;
+    let prepared = sections::prepared(bytes)?;
     ComponentEncoder::default()
         .validate(true)
-        .module(with_exit.as_deref().unwrap_or(bytes))
+        .module(&prepared)
         .and_then(|encoder| {
             encoder.adapter(WASI_SNAPSHOT_PREVIEW1_ADAPTER_NAME, WASI_SNAPSHOT_PREVIEW1_REACTOR_ADAPTER)
         })
