@@ -92,6 +92,7 @@ pub(crate) async fn a_requeued_poison_pill_starts_clean<B: Bed>(bed: B) {
     }
     assert_eq!(state(store, &id("x")).await, State::Dead);
     assert_eq!(requeue(store, "x").await, Verdict::Done);
+    assert_eq!(view(store, &id("x")).await.crashes, 0);
     let mut request = hand.request(&["a"], 1);
     request.suspect = false;
     let claimed = hand.send(request).await.jobs.remove(0);
