@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent.parent
 # The bulk tests take half of the suite's time and find nothing that the others do not.
 SKIP = ["--skip", "::bulk", "--skip", "a_hundred_thousand_due_jobs", "--skip", "dead_letters_without_a_cap"]
-PATIENCE_SECONDS = 180
+PATIENCE_SECONDS = 60
 
 
 def build() -> str:
