@@ -92,6 +92,7 @@ pub(crate) async fn a_requeued_poison_pill_starts_clean<B: Bed>(bed: B) {
     }
     assert_eq!(state(store, &id("x")).await, State::Dead);
     assert_eq!(requeue(store, "x").await, Verdict::Done);
+    assert_eq!(view(store, &id("x")).await.crashes, 0);
     let mut request = hand.request(&["a"], 1);
     request.suspect = false;
     let claimed = hand.send(request).await.jobs.remove(0);
@@ -270,6 +271,7 @@ pub(crate) async fn held_jobs_answer_to_operators<B: Bed>(bed: B) {
     assert_eq!(store.requeue(std::slice::from_ref(&job)).await, Ok(vec![Verdict::Asked]));
     assert_eq!(store.delete(std::slice::from_ref(&job)).await, Ok(vec![Verdict::Asked]));
     assert_eq!(store.cancel(std::slice::from_ref(&job), KEEP).await, Ok(vec![Verdict::Asked]));
+    assert_eq!(store.reschedule(&job, Due::NOW).await, Ok(Verdict::Asked));
     let recalls = hand.beat().await.recalls;
     assert_eq!(recalls.len(), 1);
     assert_eq!(

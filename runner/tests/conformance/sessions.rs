@@ -109,7 +109,7 @@ pub(crate) async fn a_reclaim_of_an_old_lease_changes_nothing<B: Bed>(bed: B) {
     let old: Vec<LeaseSeen> = leases(store).await;
     hand.settle(&first, retry(0)).await;
     assert_eq!(store.reclaim(&old, KEEP).await, Ok(Reclaimed { stale: 1, ..Reclaimed::default() }));
-    let second = Hand::new(store, "s2").claim_one("a").await;
+    let second = hand.claim_one("a").await;
     assert_eq!(store.reclaim(&old, KEEP).await, Ok(Reclaimed { stale: 1, ..Reclaimed::default() }));
     assert_eq!((second.attempt, second.crashes), (2, 0));
     assert_eq!(state(store, &id).await, State::Running);

@@ -1,0 +1,461 @@
+//! The Redis store when Redis or the network fails: what no other store has to go through.
+//!
+//! Each test has a server of its own, and a proxy in front of it where the network is at fault.
+
+#[path = "../../tests/harness/proxy.rs"]
+mod proxy;
+#[path = "../../tests/harness/redis_server.rs"]
+mod redis_server;
+
+use std::collections::HashSet;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use hourhand::clock::monotonic;
+use hourhand::job::NewJob;
+use hourhand::names::{JobId, Name};
+use hourhand::outcome::Outcome;
+use hourhand::queue::redis::{RedisOptions, RedisStore};
+use hourhand::queue::{
+    ClaimRequest, ClaimedJob, Disposition, IdMemory, Lane, LaneClaim, Retention, SessionId, Settled,
+    Settlement, Store, StoreError, Wake,
+};
+use proxy::Proxy;
+use redis_server::RedisServer;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+fn name(text: &str) -> Name {
+    Name::new(text).expect("a name")
+}
+
+fn connect(url: &str) -> RedisStore {
+    connect_with(url, RedisOptions::default())
+}
+
+fn connect_with(url: &str, options: RedisOptions) -> RedisStore {
+    RedisStore::connect(url, &name("faults"), options).expect("a URL")
+}
+
+fn job(kind: &str) -> NewJob {
+    NewJob::new(name(kind))
+}
+
+fn claim_of(kind: &str, session: &str, first_token: u64, due_max: usize) -> ClaimRequest {
+    ClaimRequest {
+        session: SessionId(session.into()),
+        lanes: vec![LaneClaim { lane: Lane { queue: name(kind), kind: name(kind) }, max_attempts: 5 }],
+        due_max,
+        ahead_max: 0,
+        look_ahead_ms: 0,
+        suspect: true,
+        first_token,
+    }
+}
+
+fn completed(job: &ClaimedJob) -> Settlement {
+    Settlement {
+        lease: job.lease.clone(),
+        lane: Lane { queue: job.job.queue.clone(), kind: job.job.kind.clone() },
+        outcome: Outcome::Completed { result: None },
+        run: None,
+        retention: Retention { age_ms: None, count: None, bytes: None },
+        id_memory: IdMemory::default(),
+    }
+}
+
+/// Calls until the answer is no passing error; any other error fails the test.
+async fn until_ok<T, F: AsyncFnMut() -> Result<T, StoreError>>(mut call: F) -> T {
+    let until = monotonic() + PATIENCE;
+    loop {
+        match call().await {
+            Ok(value) => return value,
+            Err(error) if error.is_passing() && monotonic() < until => {
+                tokio::time::sleep(Duration::from_millis(20)).await;
+            }
+            Err(error) => panic!("no success in time: {error}"),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_script_cache_that_is_flushed_all_the_time_fails_no_call() {
+    let server = RedisServer::start();
+    let store = connect(&server.url());
+    let stop = Arc::new(AtomicBool::new(false));
+    let flusher = {
+        let (stop, mut client) = (stop.clone(), server.client());
+        std::thread::spawn(move || {
+            while !stop.load(Ordering::Relaxed) {
+                let _: () = redis::cmd("SCRIPT").arg("FLUSH").query(&mut client).expect("flushed");
+                std::thread::sleep(Duration::from_millis(20));
+            }
+        })
+    };
+    let (mut expected, mut got) = (HashSet::new(), HashSet::new());
+    for round in 0..300 {
+        let enqueued = store.enqueue(&vec![job("a"); 3]).await.expect("every enqueue is taken");
+        expected.extend(enqueued.into_iter().map(|e| e.id));
+        let claimed =
+            store.claim(&claim_of("a", "s", round * 10, 10)).await.expect("every claim is answered");
+        let settlements: Vec<Settlement> = claimed.jobs.iter().map(completed).collect();
+        let settled = store.settle(&settlements).await.expect("every settle is answered");
+        assert!(settled.iter().all(|s| *s == Settled::Done));
+        got.extend(claimed.jobs.into_iter().map(|c| c.job.id));
+    }
+    stop.store(true, Ordering::Relaxed);
+    flusher.join().expect("the flusher ended");
+    assert_eq!(got, expected);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn connections_that_are_killed_lose_nothing_and_double_nothing() {
+    let server = RedisServer::start();
+    let store = connect(&server.url());
+    let mut client = server.client();
+    let mut acknowledged: Vec<JobId> = Vec::new();
+    for i in 0..200 {
+        if i % 10 == 0 {
+            let _: u32 = redis::cmd("CLIENT")
+                .arg("KILL")
+                .arg("TYPE")
+                .arg("normal")
+                .arg("SKIPME")
+                .arg("yes")
+                .query(&mut client)
+                .expect("killed");
+        }
+        let enqueued = store.enqueue(&[job("a")]).await.expect("an enqueue is sent again by itself");
+        acknowledged.push(enqueued[0].id.clone());
+    }
+    let mut claimed = Vec::new();
+    while claimed.len() < acknowledged.len() {
+        let token = claimed.len() as u64;
+        claimed.extend(until_ok(async || store.claim(&claim_of("a", "s", token, 50)).await).await.jobs);
+    }
+    let ids: Vec<JobId> = claimed.iter().map(|c| c.job.id.clone()).collect();
+    assert_eq!(ids, acknowledged, "what was acknowledged is there once");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_enqueue_whose_reply_was_lost_is_one_job() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let store = connect(&proxy.url());
+    store.enqueue(&[job("warm")]).await.expect("the script is known now");
+    proxy.lose_next_reply();
+    let enqueued = store.enqueue(&[job("a"), job("a")]).await.expect("sent again by itself");
+    assert!(proxy.lost() > 0, "a reply was lost");
+    assert!(enqueued.iter().all(|e| e.disposition == Disposition::Created), "{enqueued:?}");
+    let claimed = store.claim(&claim_of("a", "s", 1, 10)).await.expect("claimed").jobs;
+    let ids: Vec<&JobId> = claimed.iter().map(|c| &c.job.id).collect();
+    assert_eq!(ids, enqueued.iter().map(|e| &e.id).collect::<Vec<_>>(), "the answer is the first one's");
+
+    proxy.lose_next_reply();
+    let with_id = NewJob { id: Some(JobId::new("x").expect("an id")), ..job("b") };
+    let enqueued = store.enqueue(&[with_id]).await.expect("sent again by itself");
+    assert_eq!(enqueued[0].disposition, Disposition::Created);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_settle_whose_reply_was_lost_is_done_once() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let store = connect(&proxy.url());
+    for retention in [
+        Retention { age_ms: None, count: None, bytes: None },
+        Retention { age_ms: Some(0), count: None, bytes: None },
+    ] {
+        store.enqueue(&[job("a")]).await.expect("taken");
+        let claimed = store.claim(&claim_of("a", "s", 1, 10)).await.expect("claimed").jobs;
+        // A stale one, so that the script is known and what gets lost is the answer to the settle itself.
+        let stale = Settlement {
+            lease: hourhand::queue::Lease { token: 99, ..claimed[0].lease.clone() },
+            ..completed(&claimed[0])
+        };
+        assert_eq!(store.settle(&[stale]).await, Ok(vec![Settled::Stale]));
+        let settlement = Settlement { retention, ..completed(&claimed[0]) };
+        proxy.lose_next_reply();
+        let settled = store.settle(std::slice::from_ref(&settlement)).await.expect("sent again by itself");
+        assert_eq!(settled, [Settled::Done], "{retention:?}");
+    }
+    assert!(proxy.lost() >= 2);
+    let counts = store.counts().await.expect("counts");
+    assert_eq!((counts.queues[0].completed_total, counts.queues[0].running, counts.stale_total), (2, 0, 2));
+}
+
+fn runner() -> hourhand::queue::RunnerInfo {
+    hourhand::queue::RunnerInfo {
+        name: "r".to_owned(),
+        host: "h".to_owned(),
+        pid: 1,
+        version: "0".to_owned(),
+        started_ms: 0,
+        concurrency: 1,
+        running: 0,
+        held: 0,
+        kinds: vec![],
+        stopping: false,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_restart_keeps_what_was_acknowledged() {
+    let mut server = RedisServer::start_with_aof();
+    let store = connect(&server.url());
+    let mut wakes = store.wakes();
+    assert_eq!(wakes.recv().await, Some(Wake::Missed));
+    let mut acknowledged = HashSet::new();
+    for _ in 0..20 {
+        acknowledged
+            .extend(store.enqueue(&vec![job("a"); 50]).await.expect("taken").into_iter().map(|e| e.id));
+    }
+    let claimed = store.claim(&claim_of("a", "s", 1, 10)).await.expect("claimed").jobs;
+    server.restart();
+    let settlements: Vec<Settlement> = claimed.iter().map(completed).collect();
+    let settled = until_ok(async || store.settle(&settlements).await).await;
+    assert!(settled.iter().all(|s| *s == Settled::Done), "leases survive");
+    let again = tokio::time::timeout(PATIENCE, async {
+        loop {
+            if wakes.recv().await == Some(Wake::Missed) {
+                break;
+            }
+        }
+    });
+    again.await.expect("the listener came back and says that it missed something");
+    let counts = until_ok(async || store.counts().await).await;
+    assert_eq!((counts.queues[0].ready, counts.queues[0].completed), (990, 10));
+    assert_eq!(counts.queues[0].enqueued_total as usize, acknowledged.len());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_store_may_be_there_before_its_server() {
+    let mut server = RedisServer::start();
+    let url = server.url();
+    server.kill();
+    let store = connect(&url);
+    let mut wakes = store.wakes();
+    match store.enqueue(&[job("a")]).await {
+        Err(StoreError::Unreachable(text)) => assert!(text.contains("127.0.0.1"), "{text}"),
+        other => panic!("expected out of reach, got {other:?}"),
+    }
+    server.restart();
+    until_ok(async || store.enqueue(&[job("a")]).await).await;
+    assert_eq!(tokio::time::timeout(PATIENCE, wakes.recv()).await, Ok(Some(Wake::Missed)));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_server_at_its_memory_limit_takes_no_jobs_but_outcomes() {
+    let server = RedisServer::start_with(&["--maxmemory-policy", "noeviction"]);
+    let store = connect(&server.url());
+    store.enqueue(&vec![job("a"); 100]).await.expect("taken");
+    let claimed = store.claim(&claim_of("a", "s", 1, 50)).await.expect("claimed").jobs;
+    let mut client = server.client();
+    let _: () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("1mb").query(&mut client).expect("set");
+    for _ in 0..3 {
+        match store.enqueue(&[job("a")]).await {
+            Err(StoreError::Full(text)) => assert!(text.contains("memory"), "{text}"),
+            other => panic!("expected a full store, got {other:?}"),
+        }
+    }
+    let settlements: Vec<Settlement> = claimed.iter().map(completed).collect();
+    assert!(
+        store.settle(&settlements).await.expect("outcomes are taken").iter().all(|s| *s == Settled::Done)
+    );
+    assert_eq!(store.claim(&claim_of("a", "s", 100, 50)).await.expect("claims work").jobs.len(), 50);
+    store.heartbeat(&SessionId("s".into()), &runner()).await.expect("heartbeats work");
+    store.prune().await.expect("cleaning up works");
+    store.purge(&name("a")).await.expect("cleaning up works");
+    let _: () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("0").query(&mut client).expect("set");
+    store.enqueue(&[job("a")]).await.expect("there is room again");
+    let counts = store.counts().await.expect("counts");
+    assert_eq!((counts.queues[0].enqueued_total, counts.queues[0].completed), (101, 50));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_busy_server_is_not_ready_and_then_is() {
+    let server = RedisServer::start_with(&["--busy-reply-threshold", "100"]);
+    let store = connect(&server.url());
+    store.enqueue(&[job("a")]).await.expect("taken");
+    let port = server.port();
+    let blocker = std::thread::spawn(move || {
+        let client = redis::Client::open(format!("redis://127.0.0.1:{port}")).expect("a URL");
+        let mut connection = client.get_connection().expect("connected");
+        let busy: redis::RedisResult<()> =
+            redis::cmd("EVAL").arg("while true do end").arg(0).query(&mut connection);
+        assert!(busy.is_err(), "it was ended");
+    });
+    let busy = tokio::time::timeout(PATIENCE, async {
+        loop {
+            if let Err(error) = store.counts().await {
+                return error;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    });
+    let error = busy.await.expect("an error in time");
+    assert!(matches!(&error, StoreError::NotReady(text) if text.contains("BUSY")), "{error:?}");
+    let killed: redis::RedisResult<()> = redis::cmd("SCRIPT").arg("KILL").query(&mut server.client());
+    killed.expect("the script is ended");
+    blocker.join().expect("the blocker ended");
+    let claimed = until_ok(async || store.claim(&claim_of("a", "s", 1, 5)).await).await.jobs;
+    assert_eq!(claimed.len(), 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_loading_server_is_not_ready_and_then_is() {
+    // A thousand keys of somebody else's, each of which takes a millisecond to load.
+    let mut server = RedisServer::start_with(&[
+        "--key-load-delay",
+        "1000",
+        "--loading-process-events-interval-bytes",
+        "1024",
+    ]);
+    let store = connect(&server.url());
+    store.enqueue(&vec![job("a"); 200]).await.expect("taken");
+    let mut client = server.client();
+    let filler = "for i = 1, 1000 do redis.call('SET', 'filler' .. i, string.rep('x', 1000)) end";
+    let _: () = redis::cmd("EVAL").arg(filler).arg(0).query(&mut client).expect("filled");
+    let _: () = redis::cmd("SAVE").query(&mut client).expect("saved");
+    drop(client);
+    server.respawn();
+    let (mut loading, until) = (0, monotonic() + PATIENCE);
+    let claimed = loop {
+        match store.claim(&claim_of("a", "s", 1, 5)).await {
+            Ok(claimed) => break claimed.jobs,
+            Err(StoreError::NotReady(text)) => loading += usize::from(text.contains("LOADING")),
+            Err(StoreError::Unreachable(_)) => {}
+            Err(error) => panic!("loading passes, but: {error}"),
+        }
+        assert!(monotonic() < until, "it is loaded in time");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    };
+    assert!(loading > 0, "it was seen loading");
+    assert_eq!(claimed.len(), 5);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_password_is_refused_and_never_shown() {
+    let server = RedisServer::start_with_password("s3cret-right");
+    let right = connect(&server.url());
+    right.enqueue(&[job("a")]).await.expect("the right one works");
+    assert!(!right.describe().contains("s3cret"), "{}", right.describe());
+    let port = server.port();
+    for url in [
+        format!("redis://:s3cret-wrong@127.0.0.1:{port}/0"),
+        format!("redis://someone:s3cret-wrong@127.0.0.1:{port}/0"),
+        format!("redis://127.0.0.1:{port}/0"),
+    ] {
+        let store = connect(&url);
+        match store.counts().await {
+            Err(StoreError::Refused(text)) => {
+                assert!(
+                    text.contains("password") && text.contains("127.0.0.1") && !text.contains("s3cret"),
+                    "{text}"
+                );
+            }
+            other => panic!("expected to be refused, got {other:?}"),
+        }
+        assert!(!store.describe().contains("s3cret"));
+    }
+    for bad in [
+        "redis://:s3cret@",
+        "http://:s3cret@host",
+        "redis://:s3cret@host:99999",
+        "redis://:s3cret@h/x",
+        "nonsense s3cret",
+    ] {
+        match RedisStore::connect(bad, &name("faults"), RedisOptions::default()) {
+            Err(StoreError::Invalid(text)) => assert!(!text.contains("s3cret"), "{text}"),
+            other => panic!("{bad}: expected to be invalid, got {:?}", other.map(|s| s.describe())),
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_database_number_is_a_world_of_its_own() {
+    let server = RedisServer::start();
+    let base = format!("redis://127.0.0.1:{}", server.port());
+    connect(&format!("{base}/3")).enqueue(&[job("a")]).await.expect("taken");
+    assert_eq!(connect(&base).counts().await.expect("counts").queues, vec![]);
+    assert_eq!(connect(&format!("{base}/3")).counts().await.expect("counts").queues.len(), 1);
+    let beyond = connect(&format!("{base}/99")).counts().await;
+    assert!(matches!(beyond, Err(StoreError::Refused(_))), "{beyond:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_half_open_connection_is_noticed() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let timeouts = Duration::from_millis(400);
+    let options =
+        RedisOptions { call_timeout: timeouts, connect_timeout: timeouts, ..RedisOptions::default() };
+    let store = connect_with(&proxy.url(), options);
+    store.enqueue(&[job("a")]).await.expect("taken");
+    let mut wakes = store.wakes();
+    assert_eq!(wakes.recv().await, Some(Wake::Missed));
+    proxy.freeze();
+    let before = monotonic();
+    let silent = store.counts().await;
+    assert!(matches!(silent, Err(StoreError::Unreachable(_))), "{silent:?}");
+    assert!(before.elapsed() < PATIENCE, "the deadline ends the call");
+    // What was open stays dead for ever; only new connections get through.
+    proxy.thaw_for_new_connections();
+    let counts = until_ok(async || store.counts().await).await;
+    assert_eq!(counts.queues[0].ready, 1);
+    assert_eq!(
+        tokio::time::timeout(PATIENCE, wakes.recv()).await,
+        Ok(Some(Wake::Missed)),
+        "the listener asked and left"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_replica_is_not_ready() {
+    let primary = RedisServer::start();
+    let port = primary.port().to_string();
+    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
+    let store = connect(&replica.url());
+    let refused = store.enqueue(&[job("a")]).await;
+    assert!(matches!(refused, Err(StoreError::NotReady(_))), "{refused:?}");
+    let _: () = redis::cmd("REPLICAOF").arg("NO").arg("ONE").query(&mut replica.client()).expect("promoted");
+    until_ok(async || store.enqueue(&[job("a")]).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_user_without_permission_is_refused() {
+    let server = RedisServer::start();
+    let _: () = redis::cmd("ACL")
+        .arg(&["SETUSER", "reader", "on", ">pw", "~*", "&*", "+@read", "+info"])
+        .query(&mut server.client())
+        .expect("a user");
+    let store = connect(&format!("redis://reader:pw@127.0.0.1:{}", server.port()));
+    let refused = store.enqueue(&[job("a")]).await;
+    assert!(matches!(&refused, Err(StoreError::Refused(text)) if text.contains("NOPERM")), "{refused:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_evicting_server_is_warned_about() {
+    let server = RedisServer::start_with(&["--maxmemory-policy", "allkeys-lru"]);
+    let warnings = connect(&server.url()).warnings().await.expect("warnings");
+    assert!(warnings.iter().any(|w| w.contains("allkeys-lru") && w.contains("noeviction")), "{warnings:?}");
+    let quiet = RedisServer::start_with_aof();
+    assert_eq!(connect(&quiet.url()).warnings().await, Ok(vec![]));
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn all_calls_share_one_connection() {
+    let server = RedisServer::start();
+    let store = connect(&server.url());
+    let calls = (0..50).map(|_| {
+        let store = store.clone();
+        tokio::spawn(async move { store.enqueue(&[job("a")]).await.map(drop) })
+    });
+    for call in calls.collect::<Vec<_>>() {
+        call.await.expect("it ended").expect("taken");
+    }
+    let clients: String = redis::cmd("CLIENT").arg("LIST").query(&mut server.client()).expect("clients");
+    let ours = clients.lines().filter(|line| !line.contains("cmd=client")).count();
+    assert_eq!(ours, 1, "{clients}");
+}
