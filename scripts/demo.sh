@@ -56,14 +56,14 @@ say "A picture, scaled down in the sandbox:"
 python3 - <<'PY'
 import struct, zlib
 w, h = 1200, 800
-rows = b"".join(b"\0" + bytes(c for x in range(w) for c in (x * 255 // w, y * 255 // h, (x ^ y) & 255)) for y in range(h))
+rows = b"".join(b"\0" + bytes(c for x in range(w) for c in (x * 255 // w, y * 255 // h, (x * y) >> 12 & 255)) for y in range(h))
 chunk = lambda kind, data: struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
-png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", w, h, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows, 1)) + chunk(b"IEND", b"")
+png = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">2I5B", w, h, 8, 2, 0, 0, 0)) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 open("picture.png", "wb").write(png)
 PY
 ls -l picture.png | awk '{ print "  picture.png  " $5 " bytes" }'
 run enqueue thumbnail @picture.png --id picture --wait
-run job show picture --json | python3 -c '
+"$bin" job show picture --json | python3 -c '
 import base64, json, struct, sys
 small = base64.b64decode(json.load(sys.stdin)["result_base64"])
 print("  the result: a PNG of %d x %d, %d bytes" % (*struct.unpack(">2I", small[16:24]), len(small)))'

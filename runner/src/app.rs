@@ -185,6 +185,10 @@ async fn recover(store: &dyn Store, settings: &RunSettings, identity: &str) -> a
 /// Says which kinds are served once all modules of the start are loaded or broken; then waits for ever.
 async fn say_when_serving(worker: Arc<Worker>, registry: Registry) {
     registry.settled().await;
+    // So that whoever enqueues after this line finds the kinds served.
+    if let Err(error) = worker.beat().await {
+        worker.outage.failed("heartbeat", &error);
+    }
     let kinds: Vec<String> = worker.kinds().iter().map(ToString::to_string).collect();
     tracing::info!(kinds = kinds.join(","), session = %worker.session, "the runner serves");
     std::future::pending::<()>().await;

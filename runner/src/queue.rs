@@ -18,8 +18,8 @@ use crate::outcome::{HistoryEvent, Outcome};
 pub mod redis;
 
 /// Most jobs that one call of a batch verb takes. Callers cut larger work into calls; what one
-/// call holds is all or nothing, and a store never cuts it.
-pub const BATCH_MAX: usize = 500;
+/// call holds is all or nothing, and a store never cuts it. Keeps a script under its 5 ms (rule 6).
+pub const BATCH_MAX: usize = 250;
 /// Most payload bytes in one batch of more than one job (rule 6): a larger payload travels alone.
 pub const BATCH_PAYLOAD_BYTES_MAX: usize = 256 << 10;
 /// Most lanes that one claim looks at.

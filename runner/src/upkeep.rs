@@ -5,8 +5,6 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use tokio::task::JoinSet;
@@ -42,7 +40,6 @@ fn beat_every(lease: Duration) -> Duration {
 struct Upkeep {
     worker: Arc<Worker>,
     observer: Observer,
-    started_ms: AtomicU64,
     /// Tokens that the walk before this one found in nobody's hand.
     unknown: HashSet<u64>,
 }
@@ -53,7 +50,6 @@ async fn beat_loop(worker: Arc<Worker>) {
     let mut upkeep = Upkeep {
         observer: Observer::new(worker.config.lease, every),
         worker: Arc::clone(&worker),
-        started_ms: AtomicU64::new(0),
         unknown: HashSet::new(),
     };
     while !worker.is_over() {
@@ -76,13 +72,7 @@ async fn beat_loop(worker: Arc<Worker>) {
 impl Upkeep {
     async fn beat(&mut self) -> Result<(), StoreError> {
         let worker = Arc::clone(&self.worker);
-        let info = worker.info(self.started_ms.load(Relaxed));
-        let asked = monotonic();
-        let pulse = worker.store.heartbeat(&worker.session, &info).await?;
-        worker.read_clock(pulse.now_us, asked);
-        if self.started_ms.load(Relaxed) == 0 {
-            self.started_ms.store(pulse.now_us / 1_000, Relaxed);
-        }
+        let pulse = worker.beat().await?;
         answer_recalls(&worker, &pulse.recalls);
         self.look_at_leases(&pulse).await
     }

@@ -14,7 +14,9 @@ use tokio::sync::{Notify, mpsc};
 
 use crate::clock::{ClockTracker, Monotonic, StoreClock, monotonic};
 use crate::names::Name;
-use crate::queue::{IdMemory, Lane, Lease, Retention, RunnerInfo, SessionId, Settlement, Store, Wake};
+use crate::queue::{
+    IdMemory, Lane, Lease, Pulse, Retention, RunnerInfo, SessionId, Settlement, Store, StoreError, Wake,
+};
 use crate::registry::Registry;
 use crate::sandbox::{JobLog, Limits, Sandbox, Stop, StopSignal};
 
@@ -76,6 +78,8 @@ pub struct Worker {
     stopping: Notify,
     stop_asked: AtomicBool,
     over: AtomicBool,
+    /// On the store's clock, in milliseconds; 0 until the store has told.
+    started_ms: AtomicU64,
     next_token: AtomicU64,
     /// First token of the claim that is on its way; `u64::MAX` when none is.
     in_flight: AtomicU64,
@@ -124,6 +128,7 @@ impl Worker {
             stopping: Notify::new(),
             stop_asked: AtomicBool::new(false),
             over: AtomicBool::new(false),
+            started_ms: AtomicU64::new(0),
             next_token: AtomicU64::new(1),
             in_flight: AtomicU64::new(u64::MAX),
             lanes_wanted: AtomicBool::new(true),
@@ -162,15 +167,24 @@ impl Worker {
         snapshot.handlers.keys().filter(|k| filter.is_empty() || filter.contains(*k)).cloned().collect()
     }
 
+    /// One heartbeat: shows that this session is alive, and what it does.
+    pub(crate) async fn beat(&self) -> Result<Pulse, StoreError> {
+        let asked = monotonic();
+        let pulse = self.store.heartbeat(&self.session, &self.info()).await?;
+        self.read_clock(pulse.now_us, asked);
+        let _ = self.started_ms.compare_exchange(0, pulse.now_us / 1_000, SeqCst, SeqCst);
+        Ok(pulse)
+    }
+
     /// How the runner presents itself.
-    pub(crate) fn info(&self, started_ms: u64) -> RunnerInfo {
+    fn info(&self) -> RunnerInfo {
         let counts = self.hand.counts();
         RunnerInfo {
             name: self.config.name.clone(),
             host: self.config.host.clone(),
             pid: std::process::id(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
-            started_ms,
+            started_ms: self.started_ms.load(SeqCst),
             concurrency: self.config.concurrency as u32,
             running: counts.running as u32,
             held: counts.held as u32,

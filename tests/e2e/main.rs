@@ -3,6 +3,7 @@
 //! What ran is counted by what the guests returned, never by the product's own counters.
 
 #![allow(unreachable_pub, reason = "the harness is shared between test binaries by path")]
+#![allow(clippy::print_stdout, reason = "seeds and figures of a test")]
 
 #[path = "../harness/mod.rs"]
 mod harness;

@@ -219,6 +219,7 @@ impl Runner {
 }
 
 impl Drop for Runner {
+    #[allow(clippy::print_stderr, reason = "a failed test's evidence")]
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {

@@ -116,9 +116,12 @@ async fn wait(
         context.out.value(&JobOut::from(&view));
     } else {
         context.out.line(&outcome_line(&view));
-        if let Some(result) = &view.result {
-            context.out.bytes(result);
-            context.out.line("");
+        match view.result.as_deref().map(std::str::from_utf8) {
+            Some(Ok(text)) => context.out.line(text),
+            Some(Err(_)) => {
+                note(&format!("the result is no text: hourhand job show {} --json has it", view.job.id))
+            }
+            None => {}
         }
     }
     Ok(code_of(view.state))
