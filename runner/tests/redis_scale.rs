@@ -3,6 +3,8 @@
 //! Ignored by default: it takes half a minute and half a gigabyte. Run it with
 //! `cargo test -p hourhand --test redis_scale -- --ignored --nocapture`.
 
+#![allow(clippy::print_stdout, reason = "what was measured is for people to read")]
+
 #[path = "../../tests/harness/redis_server.rs"]
 mod redis_server;
 
@@ -110,10 +112,8 @@ async fn a_million_scheduled_jobs_slow_no_script() {
         store.enqueue(&vec![job.clone(); BATCH_MAX]).await.expect("taken");
     }
     let bytes = (info(&server, "memory", "used_memory:") - empty) / JOBS as u64;
-    println!(
-        "{bytes} bytes a job; slowest enqueues: {:?}",
-        &slowest(&server)[..3.min(slowest(&server).len())]
-    );
+    let enqueues = slowest(&server);
+    println!("{bytes} bytes a job; slowest enqueues: {:?}", &enqueues[..3.min(enqueues.len())]);
 
     let due = NewJob { due: Due::NOW, ..job.clone() };
     for _ in 0..40 {

@@ -40,6 +40,9 @@ pub(crate) trait Bed: Sized + Send + Sync {
     /// What the whole store holds now, comparable with [`foreign_data`](Self::foreign_data)'s answer.
     async fn contents(&self) -> Vec<u8>;
 
+    /// What is wrong inside the store: jobs in no index or in two, counters that do not fit. Empty when all is well.
+    async fn audit(&self) -> Vec<String>;
+
     /// Deletes a session's registration by hand.
     async fn lose_session(&self, session: &SessionId);
 }

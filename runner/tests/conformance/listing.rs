@@ -192,3 +192,15 @@ pub(crate) async fn counts_follow_every_step<B: Bed>(bed: B) {
     let q = store.counts().await.expect("counts").queues.remove(0);
     assert_eq!((q.completed, q.completed_total), (1, 2), "totals count for ever");
 }
+
+pub(crate) async fn hundreds_of_lanes_are_counted_and_listed<B: Bed>(bed: B) {
+    let store = bed.store();
+    let jobs: Vec<NewJob> = (0..400).map(|i| job_with_id(&format!("kind{i}"), &format!("{i}"))).collect();
+    enqueue_all(store, &jobs).await;
+    assert_eq!(store.lanes().await.expect("lanes").len(), 400);
+    let counts = store.counts().await.expect("counts");
+    assert_eq!((counts.queues.len(), counts.queues.iter().map(|q| q.ready).sum::<u64>()), (400, 400));
+    let listed: HashSet<String> = ids(store, &query(150)).await.into_iter().collect();
+    assert_eq!(listed.len(), 400);
+    assert_eq!(store.find(None, &id("399")).await.expect("find").len(), 1);
+}

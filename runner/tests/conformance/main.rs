@@ -11,6 +11,8 @@ mod damage;
 mod enqueueing;
 mod listing;
 mod operating;
+mod random;
+mod redis_audit;
 mod redis_bed;
 mod retaining;
 mod sessions;
@@ -122,6 +124,7 @@ macro_rules! conformance {
                 a_bad_cursor_or_limit_is_refused
                 large_records_make_short_pages
                 find_answers_for_every_queue
+                hundreds_of_lanes_are_counted_and_listed
                 counts_follow_every_step;
             damage:
                 an_entry_without_a_record_goes_to_the_orphans
@@ -132,6 +135,8 @@ macro_rules! conformance {
                 what_makes_a_job_claimable_earlier_wakes
                 a_backlog_wakes_nobody
                 a_recall_wakes_its_session;
+            random:
+                random_steps_keep_every_job_in_exactly_one_place;
             bulk:
                 a_hundred_thousand_due_jobs_are_taken_in_order
                 operators_verbs_take_thousands_at_once

@@ -2,7 +2,7 @@
 
 use hourhand::job::{DELAY_MS_MAX, Due, NewJob, State};
 use hourhand::outcome::Outcome;
-use hourhand::queue::{JobRef, Settlement, Store, StoreError, Verdict};
+use hourhand::queue::{Disposition, JobRef, Settlement, Store, StoreError, Verdict};
 
 use crate::bed::*;
 
@@ -245,6 +245,8 @@ pub(crate) async fn purge_deletes_what_waits_and_nothing_else<B: Bed>(bed: B) {
     let queue = &store.counts().await.expect("counts").queues[0];
     assert_eq!((queue.ready, queue.scheduled, queue.running, queue.dead), (0, 0, 1, 1));
     assert_eq!(store.purge(&name("nowhere")).await, Ok((0, false)));
+    let again = store.enqueue(&[job_with_id("a", "ready")]).await.expect("taken").remove(0);
+    assert_eq!(again.disposition, Disposition::Created, "the id of a job that never finished is free");
     drop(hand);
 }
 

@@ -11,6 +11,7 @@ use redis::{Commands, Connection};
 use redis_server::RedisServer;
 
 use crate::bed::{Bed, name};
+use crate::redis_audit::audit;
 
 /// The namespace of a bed's first store.
 const NAMESPACE: &str = "bed";
@@ -95,6 +96,10 @@ impl Bed for RedisBed {
             all.extend(dump.unwrap_or_default());
         }
         all
+    }
+
+    async fn audit(&self) -> Vec<String> {
+        audit(&mut self.client(), NAMESPACE)
     }
 
     async fn lose_session(&self, session: &SessionId) {

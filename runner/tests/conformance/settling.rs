@@ -301,4 +301,5 @@ pub(crate) async fn logs_need_the_lease_and_belong_to_their_attempt<B: Bed>(bed:
     enqueue_one(store, &job_with_id("a", "x")).await;
     assert_eq!(store.logs(&job_ref("a", "x")).await, Ok(vec![]), "a job of the same id starts clean");
     assert_eq!(store.logs(&job_ref("a", "nothing")).await, Ok(vec![]));
+    assert_eq!(bed.audit().await, Vec::<String>::new(), "nothing is left of the deleted one");
 }
