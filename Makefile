@@ -5,7 +5,7 @@
 help: ## show this menu
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## install what is missing: wasm32-wasip1, redis-server, python3-venv
+setup: ## install what is missing: wasm32-wasip1, redis-server, python3-venv, openssl
 	@scripts/setup.sh
 
 guests: setup ## build the example handlers into target/guests

@@ -17,6 +17,7 @@ fi
 missing=""
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v python3 >/dev/null 2>&1 || missing="$missing python3"
+command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
 # A Python without ensurepip makes no virtual environments (Debian keeps it in a package of its own).
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 if [ -n "$missing" ]; then

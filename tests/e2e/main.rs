@@ -23,3 +23,4 @@ mod pictures;
 mod recovery;
 mod reload;
 mod stopping;
+mod tls;
