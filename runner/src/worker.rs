@@ -292,7 +292,7 @@ impl Worker {
     }
 
     fn spawn(self: &Arc<Self>, job: InHand, running: Arc<Running>) {
-        self.guests.spawn(run_job::run_guarded(Arc::clone(self), job, running));
+        self.guests.spawn(run_job::run_in_slot(Arc::clone(self), job, running));
     }
 
     fn timer_at(&self, at: Monotonic, token: u64) {

@@ -14,38 +14,37 @@ use crate::queue::{ClaimedJob, Lane, RunFacts, Settlement};
 use crate::registry::Handler;
 use crate::sandbox::{GuestJob, Limits};
 
-/// As [`run_job`]; a fault of the runner itself costs the job an attempt, never the slot.
-pub(super) async fn run_guarded(worker: Arc<Worker>, job: InHand, running: Arc<Running>) {
-    let claimed = job.claimed.clone();
-    let run = run_job(Arc::clone(&worker), job, running);
-    if AssertUnwindSafe(run).catch_unwind().await.is_err() {
-        tracing::error!(job.id = %claimed.job.id, job.kind = %claimed.job.kind, "the runner panicked while it ran a job");
-        let end = RunEnd::Failed {
-            reason: Reason::Trap,
-            message: "the runner failed while it ran this job; its log says why".to_owned(),
-            after_ms: None,
-        };
-        let attempt = Attempt {
-            number: claimed.attempt,
-            max: claimed.max_attempts,
-            backoff: Backoff::default(),
-            keep_results: false,
-        };
-        let outcome = decide(end, attempt, random_unit());
-        worker.hand.returned(claimed.lease.token);
-        worker.settle(settlement(&worker, &claimed, outcome, None), None);
+/// Runs a job that has a slot, and hands its outcome over to be settled. On the guest runtime. A fault
+/// of the runner itself costs the job an attempt, never the slot.
+pub(super) async fn run_in_slot(worker: Arc<Worker>, job: InHand, running: Arc<Running>) {
+    let run = AssertUnwindSafe(run_job(&worker, &job, &running)).catch_unwind();
+    let settlement = run.await.unwrap_or_else(|_| after_panic(&worker, &job.claimed));
+    worker.hand.returned(job.claimed.lease.token);
+    worker.settle(settlement, Some(running));
+}
+
+async fn run_job(worker: &Worker, job: &InHand, running: &Running) -> Settlement {
+    match pick_handler(worker, &job.claimed) {
+        Some(handler) => run_on(worker, job, running, &handler).await,
+        None => give_back(worker, &job.claimed),
     }
 }
 
-/// Runs a job that has a slot, and hands its outcome over to be settled. On the guest runtime.
-async fn run_job(worker: Arc<Worker>, job: InHand, running: Arc<Running>) {
-    let token = job.claimed.lease.token;
-    let settlement = match pick_handler(&worker, &job.claimed) {
-        Some(handler) => run_on(&worker, &job, &running, &handler).await,
-        None => give_back(&worker, &job.claimed),
+/// The settlement of a job during which the runner panicked.
+fn after_panic(worker: &Worker, claimed: &ClaimedJob) -> Settlement {
+    tracing::error!(job.id = %claimed.job.id, job.kind = %claimed.job.kind, "the runner panicked while it ran a job");
+    let end = RunEnd::Failed {
+        reason: Reason::Trap,
+        message: "the runner failed while it ran this job; its log says why".to_owned(),
+        after_ms: None,
     };
-    worker.hand.returned(token);
-    worker.settle(settlement, Some(running));
+    let attempt = Attempt {
+        number: claimed.attempt,
+        max: claimed.max_attempts,
+        backoff: Backoff::default(),
+        keep_results: false,
+    };
+    settlement(worker, claimed, decide(end, attempt, random_unit()), None)
 }
 
 /// The version that serves the kind at this moment; it is the job's for the whole run.
