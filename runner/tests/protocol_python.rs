@@ -266,3 +266,32 @@ async fn a_malformed_call_is_told_from_an_invalid_job() {
     let store = RedisStore::connect(&server.url(), &name(NAMESPACE), RedisOptions::default()).expect("a URL");
     assert_eq!(store.find(None, &JobId::new("x").expect("an id")).await, Ok(vec![]));
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_access_list_of_the_page_is_enough() {
+    let server = RedisServer::start();
+    let page = fs::read_to_string(root().join("docs/protocol.md")).expect("the page");
+    let line = page.lines().find(|line| line.starts_with("ACL SETUSER")).expect("the command");
+    let mut words = line.split(' ');
+    let mut acl = redis::cmd(words.next().expect("ACL"));
+    for word in words {
+        acl.arg(word);
+    }
+    let _: () = acl.query(&mut server.client()).expect("a user");
+    let script = fs::read_to_string(root().join("lua/enqueue.lua")).expect("the script");
+    let url = format!("redis://enqueuer:password@127.0.0.1:{}", server.port());
+    let mut client = redis::Client::open(url).expect("a URL").get_connection().expect("connected");
+    let lane = ["h", "n", "l", "s"].map(|part| format!("due:k:k:{part}"));
+    let globals = ["seq", "jobs", "past", "running", "ids", "lanes", "totals", "meta", "logs", "once:t0ken"];
+    let names = globals.iter().map(|name| (*name).to_owned()).chain(lane);
+    let keys: Vec<String> = names.map(|name| format!("{NAMESPACE}:{{0}}:{name}")).collect();
+    for (on_conflict, expected) in
+        [("keep", "created"), ("replace", "replaced"), ("reschedule", "rescheduled"), ("keep", "kept")]
+    {
+        let mut cmd = redis::cmd("EVAL");
+        cmd.arg(&script).arg(keys.len()).arg(&keys).arg("1").arg("abcde").arg("").arg(1).arg("k").arg("k");
+        cmd.arg(&["1", "x", "", "", "", "", "", "", "", on_conflict, "payload"]);
+        let reply: Vec<String> = cmd.query(&mut client).expect("allowed");
+        assert_eq!(reply[0], expected);
+    }
+}

@@ -459,3 +459,105 @@ async fn all_calls_share_one_connection() {
     let ours = clients.lines().filter(|line| !line.contains("cmd=client")).count();
     assert_eq!(ours, 1, "{clients}");
 }
+
+/// A certificate authority and a server's certificate, in the server's folder.
+fn certificates(dir: &std::path::Path) {
+    let openssl = |args: &[&str]| {
+        let output = std::process::Command::new("openssl")
+            .args(args)
+            .current_dir(dir)
+            .output()
+            .expect("openssl is installed");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    };
+    std::fs::write(dir.join("names"), "subjectAltName=DNS:localhost\n").expect("written");
+    openssl(&[
+        "req",
+        "-x509",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        "ca.key",
+        "-out",
+        "ca.pem",
+        "-days",
+        "2",
+        "-subj",
+        "/CN=tests",
+    ]);
+    openssl(&[
+        "req",
+        "-newkey",
+        "rsa:2048",
+        "-nodes",
+        "-keyout",
+        "key.pem",
+        "-out",
+        "request",
+        "-subj",
+        "/CN=localhost",
+    ]);
+    openssl(&[
+        "x509",
+        "-req",
+        "-in",
+        "request",
+        "-CA",
+        "ca.pem",
+        "-CAkey",
+        "ca.key",
+        "-CAcreateserial",
+        "-out",
+        "cert.pem",
+        "-days",
+        "2",
+        "-extfile",
+        "names",
+    ]);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_certificate_is_checked() {
+    let dir = tempfile::tempdir().expect("a folder");
+    certificates(dir.path());
+    let file = |name: &str| dir.path().join(name).display().to_string();
+    let tls_port = redis_server::free_port();
+    let _server = RedisServer::start_with(&[
+        "--tls-port",
+        &tls_port.to_string(),
+        "--tls-cert-file",
+        &file("cert.pem"),
+        "--tls-key-file",
+        &file("key.pem"),
+        "--tls-ca-cert-file",
+        &file("ca.pem"),
+        "--tls-auth-clients",
+        "no",
+    ]);
+    let url = format!("rediss://localhost:{tls_port}/0");
+    match connect(&url).counts().await {
+        Err(StoreError::Refused(text)) => assert!(text.contains("certificate"), "{text}"),
+        other => panic!("nobody vouches for it: expected to be refused, got {other:?}"),
+    }
+    // Whom to trust is the process's environment, so another process tries with our authority.
+    let program = std::env::current_exe().expect("this program");
+    let child = std::process::Command::new(program)
+        .args(["--exact", "child_with_a_trusted_authority", "--ignored"])
+        .env("SSL_CERT_FILE", file("ca.pem"))
+        .env("HOURHAND_TEST_TLS_URL", &url)
+        .output()
+        .expect("it ran");
+    let said = String::from_utf8_lossy(&child.stdout).into_owned();
+    assert!(child.status.success() && said.contains("1 passed"), "{said}");
+}
+
+#[tokio::test]
+#[ignore = "a part of a_certificate_is_checked, which runs it with the authority in its environment"]
+async fn child_with_a_trusted_authority() {
+    let Ok(url) = std::env::var("HOURHAND_TEST_TLS_URL") else { return };
+    let store = connect(&url);
+    store.enqueue(&[job("a")]).await.expect("taken over TLS");
+    assert_eq!(store.counts().await.expect("counts").queues[0].ready, 1);
+    assert!(store.describe().starts_with("rediss://localhost:"));
+}

@@ -38,6 +38,7 @@ mod record;
 mod reply;
 mod scripts;
 mod sessions;
+mod tls;
 mod wakes;
 
 /// How a [`RedisStore`] deals with time.
@@ -84,20 +85,16 @@ impl RedisStore {
         let info = url
             .into_connection_info()
             .map_err(|error| StoreError::Invalid(format!("invalid Redis URL: {}", error.category())))?;
-        let place = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => {
-                format!("redis://{host}:{port}/{}", info.redis_settings().db())
-            }
-            ConnectionAddr::TcpTls { host, port, .. } => {
-                // The library takes the process's provider; installing it twice is no error for us.
-                let _ = rustls::crypto::ring::default_provider().install_default();
-                format!("rediss://{host}:{port}/{}", info.redis_settings().db())
-            }
-            ConnectionAddr::Unix(path) => format!("redis+unix://{}", path.display()),
+        let db = info.redis_settings().db();
+        let (place, tls) = match info.addr() {
+            ConnectionAddr::Tcp(host, port) => (format!("redis://{host}:{port}/{db}"), false),
+            ConnectionAddr::TcpTls { host, port, .. } => (format!("rediss://{host}:{port}/{db}"), true),
+            ConnectionAddr::Unix(path) => (format!("redis+unix://{}", path.display()), false),
             _ => return Err(StoreError::Invalid("invalid Redis URL: unknown kind of address".to_owned())),
         };
         let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let client = redis::Client::open(info.set_tcp_settings(tcp))
+        let info = info.set_tcp_settings(tcp);
+        let client = if tls { tls::client(info) } else { redis::Client::open(info) }
             .map_err(|error| StoreError::Invalid(format!("invalid Redis URL: {}", error.category())))?;
         let scripts = Scripts::load(&options.script_edits)
             .map_err(|error| StoreError::Invalid(format!("broken scripts: {error}")))?;

@@ -107,6 +107,7 @@ macro_rules! conformance {
                 cancel_ends_what_has_not_ended
                 requeue_brings_back_what_has_ended
                 a_requeued_poison_pill_starts_clean
+                requeued_jobs_are_due_in_the_order_of_the_request
                 requeue_of_many_leaves_none_in_limbo
                 reschedule_moves_what_waits
                 a_rescheduled_retry_keeps_its_attempts

@@ -101,6 +101,19 @@ pub(crate) async fn a_requeued_poison_pill_starts_clean<B: Bed>(bed: B) {
     assert_eq!(hand.claim_one("a").await.attempt, 2);
 }
 
+pub(crate) async fn requeued_jobs_are_due_in_the_order_of_the_request<B: Bed>(bed: B) {
+    let store = bed.store();
+    let mut hand = Hand::new(store, "s");
+    enqueue_all(store, &["1", "2", "3"].map(|text| job_with_id("a", text))).await;
+    for claimed in hand.claim(&["a"], 3).await {
+        hand.settle(&claimed, dead()).await;
+    }
+    let refs = ["3", "1", "2"].map(|text| job_ref("a", text));
+    assert_eq!(store.requeue(&refs).await, Ok(vec![Verdict::Done; 3]));
+    let order: Vec<String> = hand.claim(&["a"], 3).await.iter().map(|c| c.job.id.to_string()).collect();
+    assert_eq!(order, ["3", "1", "2"], "due in one millisecond, in a new order");
+}
+
 pub(crate) async fn requeue_of_many_leaves_none_in_limbo<B: Bed>(bed: B) {
     let store = bed.store();
     let mut hand = Hand::new(store, "s");

@@ -1,5 +1,8 @@
 //! What an error from Redis means: for the connection, and for the caller.
 
+use std::error::Error;
+use std::sync::Arc;
+
 use redis::{ErrorKind, RedisError};
 
 use crate::queue::StoreError;
@@ -67,8 +70,17 @@ pub(super) fn store_error(error: &RedisError, place: &str) -> StoreError {
         None if matches!(error.kind(), ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported) => {
             StoreError::Refused(format!("{place}: {error}"))
         }
+        None if is_tls(error) => StoreError::Refused(format!("{place}: no TLS with it: {error}")),
         None => StoreError::Unreachable(format!("{place}: {error}")),
     }
+}
+
+/// True when the other side answered, but not with TLS that we accept: waiting does not mend a certificate.
+fn is_tls(error: &RedisError) -> bool {
+    // The library's source is a shared pointer to what it wraps, and that type is what it shows.
+    let shared = error.source().and_then(|source| source.downcast_ref::<Arc<dyn Error + Send + Sync>>());
+    let io = shared.and_then(|inner| inner.downcast_ref::<std::io::Error>());
+    io.and_then(std::io::Error::get_ref).is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
 /// `index message` of a script as `job index: message`, counted as the caller counts.
