@@ -23,7 +23,7 @@ test: check ## everything that must hold: check, and all tests against real serv
 	@scripts/test.sh
 
 mutants: setup ## deliberate faults in the store's scripts: the conformance suite must notice each
-	@tests/mutants/run.sh
+	python3 tests/mutants/run.py
 
 bench: setup guests ## measure this machine: throughput, and what a million scheduled jobs cost
 	@scripts/bench.sh
