@@ -79,6 +79,7 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
     let Some(identity) = first_contact(&*store, &mut stop).await? else {
         return Ok(RunnerEnd::Clean);
     };
+    warn_of_set_up(&*store).await;
     let session = new_session()?;
     recover(&*store, &settings, &identity).await?;
     let file = SessionFile::create(&settings.state_dir, &identity, &session).with_context(|| {
@@ -156,6 +157,18 @@ async fn first_contact(store: &dyn Store, stop: &mut StopSignals) -> anyhow::Res
             () = tokio::time::sleep(pace.failed()) => {}
             () = stop.first() => return Ok(None),
         }
+    }
+}
+
+/// Says what is unwise about the store. A store that cannot tell is no reason not to start.
+async fn warn_of_set_up(store: &dyn Store) {
+    match store.warnings().await {
+        Ok(warnings) => {
+            for warning in warnings {
+                tracing::warn!("{warning}");
+            }
+        }
+        Err(error) => tracing::warn!(%error, "cannot look at how the store is set up"),
     }
 }
 

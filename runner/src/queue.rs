@@ -13,7 +13,7 @@ use tokio::sync::mpsc;
 
 use crate::job::{Due, Job, JobView, NewJob, State};
 use crate::names::{JobId, Name};
-use crate::outcome::{HistoryEvent, Outcome};
+use crate::outcome::Outcome;
 
 pub mod redis;
 
@@ -504,6 +504,9 @@ pub trait Store: Send + Sync + 'static {
     /// A name of this store and namespace that is the same from every machine, made at its first use.
     async fn identity(&self) -> Result<String, StoreError>;
 
+    /// What is unwise about how the store is set up, for the operator to hear when a runner starts.
+    async fn warnings(&self) -> Result<Vec<String>, StoreError>;
+
     // The enqueuing side.
 
     /// Takes up to [`BATCH_MAX`] jobs, all or none, and answers for each in order. Invalid
@@ -585,39 +588,4 @@ pub trait Store: Send + Sync + 'static {
 
     /// Every session that is registered.
     async fn sessions(&self) -> Result<Vec<SessionSeen>, StoreError>;
-}
-
-/// Used by stores: the events of one settled run, oldest first.
-pub fn run_events(run: Option<&RunFacts>, outcome: &Outcome, attempt: u32, now_us: u64) -> Vec<HistoryEvent> {
-    let (reason, message) = match outcome {
-        Outcome::Retry { reason, message, .. } | Outcome::Dead { reason, message } => {
-            (Some(*reason), Some(message.clone()))
-        }
-        Outcome::Released { message } => (None, message.clone()),
-        _ => (None, None),
-    };
-    let mut events = Vec::with_capacity(2);
-    if let Some(run) = run {
-        events.push(HistoryEvent {
-            at_us: run.started_us,
-            event: "started".to_owned(),
-            attempt,
-            runner: Some(run.runner.clone()),
-            handler: Some(run.handler.clone()),
-            reason: None,
-            message: None,
-        });
-    }
-    if !matches!(outcome, Outcome::Released { message: None }) {
-        events.push(HistoryEvent {
-            at_us: run.map_or(now_us, |r| r.started_us + r.duration_us),
-            event: outcome.as_str().to_owned(),
-            attempt,
-            runner: run.map(|r| r.runner.clone()),
-            handler: run.map(|r| r.handler.clone()),
-            reason,
-            message,
-        });
-    }
-    events
 }

@@ -118,6 +118,10 @@ impl Store for RedisStore {
         self.store_id().await
     }
 
+    async fn warnings(&self) -> Result<Vec<String>, StoreError> {
+        self.set_up_warnings().await
+    }
+
     async fn enqueue(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
         self.enqueue_jobs(jobs).await
     }

@@ -113,11 +113,8 @@ impl RedisStore {
         text(self.link.command(&get, Repeat::Once).await?)
     }
 
-    /// What is unwise about how the server is set up, for the operator to hear at the start.
-    ///
-    /// # Errors
-    /// As every call; a user who may not ask gets no warning.
-    pub async fn warnings(&self) -> Result<Vec<String>, StoreError> {
+    /// A user who may not ask gets no warning.
+    pub(super) async fn set_up_warnings(&self) -> Result<Vec<String>, StoreError> {
         let info = match self.link.command(redis::cmd("INFO").arg("all"), Repeat::Once).await {
             Ok(Value::Nil) | Err(StoreError::Refused(_)) => return Ok(Vec::new()),
             Ok(info) => text(info)?,
