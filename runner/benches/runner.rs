@@ -145,6 +145,20 @@ impl Bed {
         line.trim().parse().expect("a number")
     }
 
+    /// Waits until what was written is on the disk: the load of a backlog is not part of its cost.
+    fn let_disk_rest(&self) {
+        loop {
+            let info: String = redis::cmd("INFO").arg("persistence").query(&mut self.redis.client()).expect("INFO");
+            let pending = info.lines().find_map(|l| l.strip_prefix("aof_pending_bio_fsync:"));
+            if pending.is_none_or(|n| n.trim() == "0") {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let written = std::process::Command::new("sync").status().expect("sync");
+        assert!(written.success(), "sync: {written}");
+    }
+
     /// The longest script so far, in microseconds; 0 when none took a millisecond.
     fn slowest_us(&self) -> u64 {
         let entries: Vec<(u64, u64, u64, Vec<String>, String, String)> =
@@ -159,11 +173,15 @@ impl Bed {
 fn backlog(plan: &Plan) {
     let mut ratios = Vec::new();
     for _ in 0..plan.rounds {
-        let without = Bed::new().throughput(plan.jobs);
+        let bed = Bed::new();
+        bed.let_disk_rest();
+        let without = bed.throughput(plan.jobs);
+        drop(bed);
         let bed = Bed::new();
         let empty = bed.memory_bytes();
         let bulk = bed.enqueue(plan.backlog, "240h");
         let each = (bed.memory_bytes() - empty) as f64 / plan.backlog as f64;
+        bed.let_disk_rest();
         redis::cmd("SLOWLOG").arg("RESET").exec(&mut bed.redis.client()).expect("SLOWLOG");
         let with = bed.throughput(plan.jobs);
         println!(
