@@ -82,9 +82,7 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
     warn_of_set_up(&*store).await;
     let session = new_session()?;
     recover(&*store, &settings, &identity).await?;
-    let file = SessionFile::create(&settings.state_dir, &identity, &session).with_context(|| {
-        format!("cannot keep a session file in {}; choose another --state-dir", settings.state_dir.display())
-    })?;
+    let file = session_file(&settings, &identity, &session);
     let config = worker_config(&settings);
     let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
         .context("cannot start the timer")?;
@@ -177,6 +175,18 @@ fn new_session() -> anyhow::Result<SessionId> {
     getrandom::fill(&mut bytes).map_err(|e| anyhow::anyhow!("no randomness from the system: {e}"))?;
     let text: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
     Ok(SessionId(text.into()))
+}
+
+/// Where it cannot be kept (a read-only system), a restart is noticed by the lease only.
+fn session_file(settings: &RunSettings, identity: &str, session: &SessionId) -> Option<SessionFile> {
+    let made = SessionFile::create(&settings.state_dir, identity, session);
+    made.inspect_err(|error| {
+        tracing::warn!(
+            %error, dir = %settings.state_dir.display(),
+            "cannot keep a session file: after a crash, jobs wait for the lease; choose another --state-dir"
+        );
+    })
+    .ok()
 }
 
 /// Takes back what earlier runners of this host left. A failure leaves it to the lease.
