@@ -148,7 +148,8 @@ impl Bed {
     /// Waits until what was written is on the disk: the load of a backlog is not part of its cost.
     fn let_disk_rest(&self) {
         loop {
-            let info: String = redis::cmd("INFO").arg("persistence").query(&mut self.redis.client()).expect("INFO");
+            let info: String =
+                redis::cmd("INFO").arg("persistence").query(&mut self.redis.client()).expect("INFO");
             let pending = info.lines().find_map(|l| l.strip_prefix("aof_pending_bio_fsync:"));
             if pending.is_none_or(|n| n.trim() == "0") {
                 break;

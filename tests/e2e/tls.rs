@@ -31,8 +31,16 @@ fn a_store_behind_tls_is_trusted_by_its_authority_and_by_nothing_else() {
     let port = free_port().to_string();
     let (cert, key, ca) = (at("redis.pem"), at("redis.key"), at("ca.pem"));
     let _redis = RedisServer::start_with(&[
-        "--tls-port", &port, "--tls-cert-file", &cert, "--tls-key-file", &key, "--tls-ca-cert-file", &ca,
-        "--tls-auth-clients", "no",
+        "--tls-port",
+        &port,
+        "--tls-cert-file",
+        &cert,
+        "--tls-key-file",
+        &key,
+        "--tls-ca-cert-file",
+        &ca,
+        "--tls-auth-clients",
+        "no",
     ]);
     let here = Hourhand::new(&format!("rediss://localhost:{port}/2"), &["echo"]);
     let enqueue = ["enqueue", "echo", "1", "--id", "one"];
