@@ -30,6 +30,8 @@ pub enum RunnerEnd {
 const LOOK_EVERY: Duration = Duration::from_millis(20);
 /// How long guests that were told to end, and their outcomes, may take beyond the grace.
 const LAST_WORDS: Duration = Duration::from_secs(2);
+/// How long a second signal leaves for giving jobs back: a shut-down uses no attempt.
+const LAST_BREATH: Duration = Duration::from_millis(500);
 /// The largest module that is taken, in bytes.
 const MODULE_BYTES_MAX: u64 = 64 << 20;
 /// How often the handlers folder is scanned, whatever the file system's events say.
@@ -95,7 +97,10 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
         Some(broken) = loops.serving.join_next() => Err(broken),
     };
     let end = stop_gracefully(&worker, loops, &mut stop).await;
-    drop(file);
+    match end {
+        RunnerEnd::Clean => drop(file),
+        RunnerEnd::Unsettled => file.into_iter().for_each(SessionFile::leave),
+    }
     match ended {
         Ok(()) => Ok(end),
         Err(broken) => Err(anyhow::anyhow!("a loop of the runner ended: {broken:?}")),
@@ -145,7 +150,8 @@ async fn first_contact(store: &dyn Store, stop: &mut StopSignals) -> anyhow::Res
         };
         match asked {
             Ok(identity) => {
-                outage.succeeded();
+                outage.succeeded("identity");
+                outage.say();
                 return Ok(Some(identity));
             }
             Err(error) if error.is_passing() => outage.failed("identity", &error),
@@ -266,7 +272,11 @@ async fn stop_gracefully(worker: &Arc<Worker>, loops: Loops, stop: &mut StopSign
     };
     tokio::select! {
         () = finish => {}
-        () = stop.next() => tracing::warn!("told to stop a second time: ending now"),
+        () = stop.next() => {
+            tracing::warn!("told to stop a second time: ending now");
+            worker.release_running();
+            emptied(worker, LAST_BREATH).await;
+        }
     }
     worker.close();
     let clean = worker.hand.is_empty();
@@ -282,6 +292,17 @@ async fn stop_gracefully(worker: &Arc<Worker>, loops: Loops, stop: &mut StopSign
         tracing::warn!(running = left.running, unsettled = left.ending, "jobs are left to recovery");
         RunnerEnd::Unsettled
     }
+}
+
+/// Waits until nothing is in hand, for so long at most.
+async fn emptied(worker: &Worker, within: Duration) {
+    let _ = tokio::time::timeout(within, async {
+        while !worker.hand.is_empty() || worker.is_claiming() {
+            worker.give_back_held(|_| true);
+            tokio::time::sleep(LOOK_EVERY).await;
+        }
+    })
+    .await;
 }
 
 /// SIGTERM and SIGINT.

@@ -55,7 +55,7 @@ async fn beat_loop(worker: Arc<Worker>) {
     while !worker.is_over() {
         let started = monotonic();
         match upkeep.beat().await {
-            Ok(()) => worker.outage.succeeded(),
+            Ok(()) => worker.outage.succeeded("heartbeat"),
             Err(error) => {
                 worker.outage.failed("heartbeat", &error);
                 upkeep.observer.missed();
@@ -205,8 +205,10 @@ pub(crate) async fn anybody_works(worker: &Worker) -> Result<bool, StoreError> {
 async fn prune_loop(worker: Arc<Worker>) {
     while !worker.is_over() {
         let pause = match worker.store.prune().await {
-            Ok(pruned) if pruned.more => Duration::from_millis(10),
-            Ok(_) => PRUNE_EVERY,
+            Ok(pruned) => {
+                worker.outage.succeeded("prune");
+                if pruned.more { Duration::from_millis(10) } else { PRUNE_EVERY }
+            }
             Err(error) => {
                 worker.outage.failed("prune", &error);
                 PRUNE_EVERY

@@ -83,6 +83,8 @@ pub struct Worker {
     next_token: AtomicU64,
     /// First token of the claim that is on its way; `u64::MAX` when none is.
     in_flight: AtomicU64,
+    /// A guest was refused memory that all guests together may not have.
+    no_room: AtomicBool,
     lanes_wanted: AtomicBool,
     served_lanes: ArcSwap<HashSet<Lane>>,
     /// The last pass found nothing scheduled and nothing ready in the lanes that are served.
@@ -131,6 +133,7 @@ impl Worker {
             started_ms: AtomicU64::new(0),
             next_token: AtomicU64::new(1),
             in_flight: AtomicU64::new(u64::MAX),
+            no_room: AtomicBool::new(false),
             lanes_wanted: AtomicBool::new(true),
             served_lanes: ArcSwap::default(),
             saw_nothing_due: AtomicBool::new(false),

@@ -39,6 +39,14 @@ impl SessionFile {
     }
 }
 
+impl SessionFile {
+    /// Leaves the file to whoever starts next: this session ends with jobs in hand.
+    pub fn leave(self) {
+        // The lock goes with the process.
+        std::mem::forget(self);
+    }
+}
+
 impl Drop for SessionFile {
     fn drop(&mut self) {
         // While locked: nobody else can take it for a gone session in between.

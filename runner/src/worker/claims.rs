@@ -14,8 +14,6 @@ use crate::queue::{BATCH_MAX, CLAIM_LANES_MAX, ClaimRequest, Claimed, StoreError
 
 /// A claim at least so often, whatever is known: covers a lost signal.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How often memory is looked at while it is short.
-const ROOM_EVERY: Duration = Duration::from_millis(20);
 /// Bounds of the look ahead, in milliseconds.
 const LOOK_AHEAD_MS: (u64, u64) = (2, 100);
 
@@ -46,7 +44,9 @@ enum Next {
     At(Monotonic),
     /// All slots are busy.
     Slot,
-    /// The store or the memory needs a pause that no signal shortens.
+    /// Guests have all the memory that they may have together.
+    Room,
+    /// The store needs a pause that no signal shortens.
     Pause(Duration),
 }
 
@@ -61,6 +61,9 @@ impl Next {
                 }
             }
             Self::Slot => worker.hand.changed.notified().await,
+            Self::Room => {
+                let _ = tokio::time::timeout(LOOK_EVERY, worker.sandbox.room_freed()).await;
+            }
             Self::Pause(pause) => tokio::time::sleep(pause).await,
         }
     }
@@ -69,8 +72,8 @@ impl Next {
 impl Claimer {
     /// One pass over all lanes, as far as there is room.
     async fn look(&mut self, worker: &Arc<Worker>) -> Next {
-        if !worker.sandbox.has_room() {
-            return Next::Pause(ROOM_EVERY);
+        if !worker.sandbox.has_room() || worker.no_room.swap(false, Relaxed) {
+            return Next::Room;
         }
         if let Err(error) = self.lanes.refresh(worker).await {
             return self.failed(worker, "lanes", &error);
@@ -129,7 +132,7 @@ impl Claimer {
         self.round_trip_us += (us - self.round_trip_us) / 8.0;
     }
 
-    fn failed(&mut self, worker: &Worker, verb: &str, error: &StoreError) -> Next {
+    fn failed(&mut self, worker: &Worker, verb: &'static str, error: &StoreError) -> Next {
         worker.outage.failed(verb, error);
         worker.claim_ended();
         worker.saw_nothing_due.store(false, Relaxed);
@@ -137,7 +140,8 @@ impl Claimer {
     }
 
     fn succeeded(&mut self, worker: &Worker) {
-        worker.outage.succeeded();
+        worker.outage.succeeded("lanes");
+        worker.outage.succeeded("claim");
         self.pace.succeeded();
     }
 }

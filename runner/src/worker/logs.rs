@@ -15,6 +15,7 @@ pub(super) async fn flush_loop(worker: Arc<Worker>) {
     let mut flushed: HashMap<u64, u64> = HashMap::new();
     while !worker.is_over() {
         tokio::time::sleep(FLUSH_EVERY).await;
+        worker.outage.say();
         let running = worker.hand.running();
         flushed.retain(|token, _| running.iter().any(|r| r.lease.token == *token));
         let mut logs = Vec::new();
@@ -30,6 +31,7 @@ pub(super) async fn flush_loop(worker: Arc<Worker>) {
             // A failure costs a look: the last word is written with the outcome.
             if let Err(error) = worker.store.write_logs(&chunk).await {
                 worker.outage.failed("write_logs", &error);
+                break;
             }
         }
     }

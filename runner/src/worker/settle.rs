@@ -73,8 +73,10 @@ async fn write_logs(worker: &Worker, batch: &[Ended]) {
     for chunk in super::logs::chunks(logs) {
         if let Err(error) = worker.store.write_logs(&chunk).await {
             worker.outage.failed("write_logs", &error);
+            return;
         }
     }
+    worker.outage.succeeded("write_logs");
 }
 
 /// Tries until the store has answered for every outcome.
@@ -84,8 +86,9 @@ async fn write_outcomes(worker: &Worker, batch: Vec<Ended>) {
     loop {
         match worker.store.settle(&settlements).await {
             Ok(answers) => {
-                worker.outage.succeeded();
-                report_stale(&settlements, &answers);
+                worker.outage.succeeded("settle");
+                // Normal after a reclaim: nothing was changed, and the store counts them.
+                worker.outage.late(answers.iter().filter(|a| **a == Settled::Stale).count() as u64);
                 worker.hand.settled(settlements.iter().map(|s| s.lease.token));
                 return;
             }
@@ -108,18 +111,5 @@ async fn write_outcomes(worker: &Worker, batch: Vec<Ended>) {
                 tokio::time::sleep(pace.failed()).await;
             }
         }
-    }
-}
-
-/// A stale outcome is normal after a reclaim: said once for each job, and nothing was changed.
-fn report_stale(settlements: &[Settlement], answers: &[Settled]) {
-    for (settlement, _) in settlements.iter().zip(answers).filter(|(_, a)| **a == Settled::Stale) {
-        tracing::warn!(
-            job.record = settlement.lease.record,
-            job.kind = %settlement.lane.kind,
-            queue.name = %settlement.lane.queue,
-            outcome = settlement.outcome.as_str(),
-            "late outcome refused: somebody else has the job"
-        );
     }
 }
