@@ -139,9 +139,11 @@ pub enum RunEnd {
     },
     /// The handler asks to run later; uses no attempt. In milliseconds.
     Snoozed(u64),
-    /// The run did not happen, or was stopped, for a reason that is not the job's: pool or memory
-    /// exhausted, shut-down. Uses no attempt.
+    /// The run was stopped for a reason that is not the job's: shut-down. Uses no attempt.
     Released(String),
+    /// The run did not happen, or was stopped, because the runner has no memory or no slot left for it.
+    /// Uses no attempt. To run it again before another guest has ended would end the same way.
+    NoRoom(String),
     /// Somebody cancelled the job while it ran.
     Cancelled,
 }

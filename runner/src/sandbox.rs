@@ -44,9 +44,8 @@ pub use load::Module;
 pub use log::JobLog;
 pub use stop::{Stop, StopSignal};
 
-/// Claims pause when less than this is left of the runner's memory for guests, or a quarter of it where
-/// that is less. In bytes: what one handler has by default.
-const ROOM_BYTES: u64 = 128 << 20;
+/// What a handler may have when nobody says otherwise, in bytes.
+const MEMORY_BYTES_DEFAULT: u64 = 128 << 20;
 
 /// What a sandbox is built with.
 #[derive(Debug, Clone)]
@@ -78,7 +77,7 @@ impl Default for Limits {
     fn default() -> Self {
         Self {
             timeout_ms: crate::job::TIMEOUT_MS_DEFAULT,
-            memory_bytes: 128 << 20,
+            memory_bytes: MEMORY_BYTES_DEFAULT,
             output_bytes: 1 << 20,
             log_bytes: 64 << 10,
         }
@@ -268,10 +267,18 @@ impl Sandbox {
         self.ground.meter.cap()
     }
 
-    /// False when the cap is near: claims should pause.
+    /// False when a guest that takes all that a handler may have by default would not fit beside those
+    /// that run: claims should pause. Always true when none runs.
     pub fn has_room(&self) -> bool {
-        let cap = self.ground.meter.cap();
-        self.ground.meter.in_use().saturating_add(ROOM_BYTES.min(cap / 4)) <= cap
+        let meter = &self.ground.meter;
+        meter.has_room(MEMORY_BYTES_DEFAULT.min(self.memory_bytes_max).min(meter.cap()))
+    }
+
+    /// Resolves when a guest has ended, and given back its memory and its slot, after this call; at once
+    /// when none runs. It counts from the call and not from the first poll: to ask [`Self::has_room`] between the
+    /// two misses no end.
+    pub fn room_freed(&self) -> impl Future<Output = ()> + Send + '_ {
+        self.ground.meter.freed()
     }
 
     /// False when the machine's address space is too small for a pool, and jobs are slower for it.

@@ -28,12 +28,14 @@ mod outage;
 mod policy;
 mod run_job;
 mod settle;
+mod shortage;
 mod timer;
 
 pub(crate) use hand::Hand;
 use hand::{InHand, Moment, Running};
 pub(crate) use outage::{Outage, Pace};
 use settle::Ended;
+use shortage::Shortage;
 
 /// How a runner works. Validated by whoever makes it.
 #[derive(Debug, Clone)]
@@ -83,8 +85,7 @@ pub struct Worker {
     next_token: AtomicU64,
     /// First token of the claim that is on its way; `u64::MAX` when none is.
     in_flight: AtomicU64,
-    /// A guest was refused memory that all guests together may not have.
-    no_room: AtomicBool,
+    shortage: Shortage,
     lanes_wanted: AtomicBool,
     served_lanes: ArcSwap<HashSet<Lane>>,
     /// The last pass found nothing scheduled and nothing ready in the lanes that are served.
@@ -133,7 +134,7 @@ impl Worker {
             started_ms: AtomicU64::new(0),
             next_token: AtomicU64::new(1),
             in_flight: AtomicU64::new(u64::MAX),
-            no_room: AtomicBool::new(false),
+            shortage: Shortage::default(),
             lanes_wanted: AtomicBool::new(true),
             served_lanes: ArcSwap::default(),
             saw_nothing_due: AtomicBool::new(false),

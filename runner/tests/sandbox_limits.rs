@@ -197,7 +197,7 @@ fn a_denied_growth_that_the_guest_survives_is_no_failure() {
 }
 
 #[test]
-fn the_runner_s_memory_cap_releases_the_job_that_comes_too_late() {
+fn the_runner_s_memory_cap_ends_the_job_that_comes_too_late_as_no_room() {
     in_a_guest_runtime(async {
         let config =
             SandboxConfig { concurrency: 4, memory_bytes_total: 100 << 20, ..SandboxConfig::default() };
@@ -220,19 +220,63 @@ fn the_runner_s_memory_cap_releases_the_job_that_comes_too_late() {
         assert!(!sandbox.has_room(), "{} in use", sandbox.memory_in_use());
         let late =
             sandbox.run(&greedy, job(""), &limits(5_000), StopSignal::new(), Arc::new(JobLog::new(10))).await;
-        assert!(matches!(&late.end, RunEnd::Released(text) if text.contains("memory")), "{late:?}");
+        assert!(matches!(&late.end, RunEnd::NoRoom(text) if text.contains("memory")), "{late:?}");
+        let freed = sandbox.room_freed();
+        tokio::pin!(freed);
+        let now = tokio::time::timeout(Duration::ZERO, &mut freed).await;
+        assert!(now.is_err(), "the holder holds on to its memory");
         stop.stop(Stop::Cancel);
+        freed.await;
+        assert!(sandbox.has_room());
         assert_eq!(holding.await.unwrap().end, RunEnd::Cancelled);
+        sandbox.room_freed().await;
         assert_eq!(sandbox.memory_in_use(), 0);
         assert!(sandbox.has_room());
-        let now =
+        let alone =
             sandbox.run(&greedy, job(""), &limits(5_000), StopSignal::new(), Arc::new(JobLog::new(10))).await;
-        assert_eq!(now.end, RunEnd::Completed(Bytes::new()));
+        assert_eq!(alone.end, RunEnd::Completed(Bytes::new()));
     });
 }
 
 #[test]
-fn a_full_pool_releases_and_does_not_fail() {
+fn there_is_room_only_while_one_more_default_handler_fits() {
+    in_a_guest_runtime(async {
+        // Each takes 40 MiB and spins: 128 MiB more fit beside one of them, and not beside two.
+        for (cap_mib, rooms) in [(200, [true, true, false]), (100, [true, false, false])] {
+            let config = SandboxConfig {
+                concurrency: 4,
+                memory_bytes_total: cap_mib << 20,
+                ..SandboxConfig::default()
+            };
+            let sandbox = Sandbox::new(config).unwrap();
+            let mut body = vec![I::I32Const(638), I::MemoryGrow(0), I::Drop];
+            body.extend(forever([]));
+            body.push(I::Unreachable);
+            let holder = sandbox.load("holder", &guest(body).build()).unwrap();
+            let stop = StopSignal::new();
+            let mut held = Vec::new();
+            for (running, room) in rooms.into_iter().enumerate() {
+                while sandbox.memory_in_use() < (running as u64) * (40 << 20) {
+                    tokio::time::sleep(Duration::from_millis(1)).await;
+                }
+                assert_eq!(sandbox.has_room(), room, "{running} run under a cap of {cap_mib} MiB");
+                let (sandbox, holder, stop) = (Arc::clone(&sandbox), holder.clone(), stop.clone());
+                held.push(tokio::spawn(async move {
+                    let log = Arc::new(JobLog::new(10));
+                    sandbox.run(&holder, job(""), &limits(60_000), stop, log).await
+                }));
+            }
+            stop.stop(Stop::Cancel);
+            for run in held {
+                run.await.unwrap();
+            }
+            assert!(sandbox.has_room());
+        }
+    });
+}
+
+#[test]
+fn a_full_pool_is_no_room_and_no_failure() {
     in_a_guest_runtime(async {
         let module = load(&sleep(u64::MAX, true));
         let stop = StopSignal::new();
@@ -252,10 +296,10 @@ fn a_full_pool_releases_and_does_not_fail() {
                 None => tokio::time::sleep(Duration::from_millis(5)).await,
             }
         };
-        assert!(matches!(&released.end, RunEnd::Released(text) if text.contains("pool")), "{released:?}");
+        assert!(matches!(&released.end, RunEnd::NoRoom(text) if text.contains("pool")), "{released:?}");
         stop.stop(Stop::Release);
         for run in running {
-            assert!(matches!(run.await.unwrap().end, RunEnd::Released(_)));
+            assert!(matches!(run.await.unwrap().end, RunEnd::Released(_) | RunEnd::NoRoom(_)));
         }
     });
 }

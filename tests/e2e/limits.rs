@@ -43,6 +43,25 @@ fn hostile_guests_end_with_the_right_reason_and_the_runner_lives() {
 }
 
 #[test]
+fn memory_that_all_guests_share_is_waited_for_and_not_fought_over() {
+    let redis = RedisServer::start();
+    let here = Hourhand::new(&redis.url(), &["grow"]);
+    let runner = here.runner(&["--memory-total", "256MiB", "--concurrency", "32"]);
+    let lines = "{\"kind\":\"grow\",\"payload\":{\"mib\":100}}\n".repeat(60);
+    std::fs::write(here.dir.path().join("grow.ndjson"), lines).unwrap();
+    let cpu = runner.cpu();
+    here.ok(&["enqueue", "--ndjson", "grow.ndjson"]);
+    here.counts("grow", "all have grown", Duration::from_secs(60), |q| q["completed"] == 60);
+    println!("{:?} of CPU for 60 guests of 100 MiB", runner.cpu() - cpu);
+    let jobs = here.all_jobs(&["--queue", "grow", "--state", "completed"]);
+    let released =
+        |job: &Value| job["history"].as_array().unwrap().iter().filter(|e| e["event"] == "released").count();
+    let most = jobs.iter().map(released).max().unwrap();
+    assert!(jobs.iter().all(|job| job["attempt"] == 1), "a memory limit uses no attempt");
+    assert!(most <= 10, "a job was claimed in vain {most} times");
+}
+
+#[test]
 fn half_a_runner_of_spinning_guests_makes_nobody_late() {
     let redis = RedisServer::start();
     let here = Hourhand::new(&redis.url(), &["spin", "echo"]);

@@ -85,10 +85,10 @@ fn trapped(error: &wasmtime::Error, state: &GuestState, limits: &Limits) -> RunE
         return stopped(why);
     }
     if let Some(full) = error.downcast_ref::<RunnerMemoryFull>() {
-        return RunEnd::Released(full.to_string());
+        return RunEnd::NoRoom(full.to_string());
     }
     if let Some(exhausted) = error.downcast_ref::<PoolConcurrencyLimitError>() {
-        return RunEnd::Released(format!("the sandbox pool is used up: {exhausted}"));
+        return RunEnd::NoRoom(format!("the sandbox pool is used up: {exhausted}"));
     }
     if let Some(I32Exit(code)) = error.downcast_ref::<I32Exit>() {
         return match code {
@@ -116,7 +116,7 @@ fn trapped(error: &wasmtime::Error, state: &GuestState, limits: &Limits) -> RunE
         };
     }
     if trap.is_none() && is_out_of_host_memory(error) {
-        return RunEnd::Released(format!("the machine has no memory for a sandbox: {error:#}"));
+        return RunEnd::NoRoom(format!("the machine has no memory for a sandbox: {error:#}"));
     }
     if let Some(panic) = printed_panic(state).filter(|_| trap == Some(&Trap::UnreachableCodeReached)) {
         return failed(Reason::Panic, panic);

@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::sync::Notify;
 use wasmtime::ResourceLimiter;
 
 /// What a table element costs, in bytes.
@@ -22,11 +23,14 @@ const MEMORIES_MAX: usize = 4;
 pub(super) struct MemoryMeter {
     in_use: AtomicU64,
     cap: u64,
+    /// Runs that have begun and not given everything back.
+    guests: AtomicU64,
+    freed: Notify,
 }
 
 impl MemoryMeter {
     pub(super) fn new(cap: u64) -> Self {
-        Self { in_use: AtomicU64::new(0), cap }
+        Self { in_use: AtomicU64::new(0), cap, guests: AtomicU64::new(0), freed: Notify::new() }
     }
 
     pub(super) fn in_use(&self) -> u64 {
@@ -35,6 +39,24 @@ impl MemoryMeter {
 
     pub(super) fn cap(&self) -> u64 {
         self.cap
+    }
+
+    /// Whether `bytes` more fit beside what runs. They always do when nothing runs: there is nothing to
+    /// wait for.
+    pub(super) fn has_room(&self, bytes: u64) -> bool {
+        self.guests.load(Ordering::Acquire) == 0 || self.in_use().saturating_add(bytes) <= self.cap
+    }
+
+    /// Resolves when a guest has ended after this call, or at once when none runs.
+    pub(super) fn freed(&self) -> impl Future<Output = ()> + '_ {
+        // Made now and not at the first poll: an end between the two must not be missed.
+        let freed = self.freed.notified();
+        let none_runs = self.guests.load(Ordering::Acquire) == 0;
+        async move {
+            if !none_runs {
+                freed.await;
+            }
+        }
     }
 
     /// Takes `bytes`, unless the cap stands against it.
@@ -48,6 +70,23 @@ impl MemoryMeter {
 
     fn give_back(&self, bytes: u64) {
         self.in_use.fetch_sub(bytes, Ordering::Relaxed);
+    }
+}
+
+/// One run, counted from before its instance takes anything until everything was given back.
+pub(super) struct Guest(Arc<MemoryMeter>);
+
+impl Guest {
+    pub(super) fn new(meter: &Arc<MemoryMeter>) -> Self {
+        meter.guests.fetch_add(1, Ordering::AcqRel);
+        Self(Arc::clone(meter))
+    }
+}
+
+impl Drop for Guest {
+    fn drop(&mut self) {
+        self.0.guests.fetch_sub(1, Ordering::AcqRel);
+        self.0.freed.notify_waiters();
     }
 }
 

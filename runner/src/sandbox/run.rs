@@ -16,7 +16,7 @@ use crate::clock;
 use super::bindings::hourhand::job::types::{Failure, Job};
 use super::classify::{self, Ended};
 use super::guest::GuestState;
-use super::limiter::{JobMemory, MemoryMeter};
+use super::limiter::{Guest, JobMemory, MemoryMeter};
 use super::load::Module;
 use super::log::JobLog;
 use super::stop::StopSignal;
@@ -54,6 +54,8 @@ pub(super) async fn run(
     }
     let timeout = Duration::from_millis(limits.timeout_ms.max(1));
     let deadline = clock::monotonic() + timeout;
+    // Before the store, to be dropped after it: whoever waits for room finds its memory and slot free.
+    let _guest = Guest::new(&ground.meter);
     let memory = JobMemory::new(Arc::clone(&ground.meter), limits.memory_bytes);
     let state = GuestState::new(memory, deadline, stop.clone(), log);
     let sliced = state.sliced.clone();

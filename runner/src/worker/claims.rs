@@ -44,8 +44,9 @@ enum Next {
     At(Monotonic),
     /// All slots are busy.
     Slot,
-    /// Guests have all the memory that they may have together.
-    Room,
+    /// Guests have all the memory that they may have together, or one was just refused what it wanted: it
+    /// would be again until another has ended.
+    Room { refused: bool },
     /// The store needs a pause that no signal shortens.
     Pause(Duration),
 }
@@ -61,8 +62,12 @@ impl Next {
                 }
             }
             Self::Slot => worker.hand.changed.notified().await,
-            Self::Room => {
-                let _ = tokio::time::timeout(LOOK_EVERY, worker.sandbox.room_freed()).await;
+            Self::Room { refused } => {
+                // Listen first: room may come between a look and the listening.
+                let freed = worker.sandbox.room_freed();
+                if refused || !worker.sandbox.has_room() {
+                    let _ = tokio::time::timeout(LOOK_EVERY, freed).await;
+                }
             }
             Self::Pause(pause) => tokio::time::sleep(pause).await,
         }
@@ -72,8 +77,9 @@ impl Next {
 impl Claimer {
     /// One pass over all lanes, as far as there is room.
     async fn look(&mut self, worker: &Arc<Worker>) -> Next {
-        if !worker.sandbox.has_room() || worker.no_room.swap(false, Relaxed) {
-            return Next::Room;
+        let refused = worker.shortage.take_refused();
+        if refused || !worker.sandbox.has_room() {
+            return Next::Room { refused };
         }
         if let Err(error) = self.lanes.refresh(worker).await {
             return self.failed(worker, "lanes", &error);
@@ -87,8 +93,8 @@ impl Claimer {
             }
             let request = ClaimRequest {
                 session: worker.session.clone(),
-                due_max: room.due.min(BATCH_MAX),
-                ahead_max: room.ahead.min(BATCH_MAX),
+                due_max: worker.shortage.bounded(room.due.min(BATCH_MAX), &worker.sandbox),
+                ahead_max: worker.shortage.bounded(room.ahead.min(BATCH_MAX), &worker.sandbox),
                 look_ahead_ms: self.look_ahead_ms(),
                 suspect: room.suspect,
                 first_token: worker.take_tokens(2 * BATCH_MAX as u64),

@@ -80,10 +80,8 @@ impl State {
         self.ended = None;
         self.failures += 1;
         let since = *self.since.get_or_insert(now);
-        self.may_speak(now).then(|| Line::Away {
-            seconds: now.duration_since(since).as_secs(),
-            failures: self.failures,
-        })
+        self.may_speak(now)
+            .then(|| Line::Away { seconds: now.duration_since(since).as_secs(), failures: self.failures })
     }
 
     fn succeeded(&mut self, verb: &'static str, now: Monotonic) {

@@ -41,7 +41,9 @@ pub(super) fn decide(end: RunEnd, attempt: Attempt, draw: f64) -> Outcome {
         RunEnd::Snoozed(ms) => {
             Outcome::Snoozed { delay_ms: ms.clamp(SNOOZE_MS_MIN, crate::job::DELAY_MS_MAX) }
         }
-        RunEnd::Released(message) => Outcome::Released { message: Some(capped(message, MESSAGE_BYTES_MAX)) },
+        RunEnd::Released(message) | RunEnd::NoRoom(message) => {
+            Outcome::Released { message: Some(capped(message, MESSAGE_BYTES_MAX)) }
+        }
         RunEnd::Cancelled => Outcome::Cancelled,
     }
 }

@@ -58,6 +58,9 @@ async fn run_on(worker: &Worker, job: &InHand, running: &Running, handler: &Hand
     let started = monotonic();
     let log = Arc::clone(&running.log);
     let report = worker.sandbox.run(&handler.module, guest_job, &limits, running.stop.clone(), log).await;
+    if let RunEnd::NoRoom(why) = &report.end {
+        worker.shortage.refused(why);
+    }
     let facts = facts(worker, job, handler, started);
     let outcome = classify(report.end, &job.claimed, handler);
     settlement(worker, &job.claimed, outcome, Some(facts))
