@@ -42,7 +42,7 @@ enum Next {
     AtOnce,
     /// A job falls due then, or it is time for another look; any signal ends the wait.
     At(Monotonic),
-    /// All slots are busy.
+    /// All slots are busy, or memory for more is not sure.
     Slot,
     /// Guests have all the memory that they may have together, or one was just refused what it wanted: it
     /// would be again until another has ended.
@@ -88,13 +88,15 @@ impl Claimer {
         let mut claimed_any = false;
         for window in self.lanes.windows(CLAIM_LANES_MAX) {
             let room = worker.hand.room();
-            if room.due == 0 {
+            let running = worker.hand.counts().running;
+            let due_max = worker.shortage.bounded(room.due.min(BATCH_MAX), running, &worker.sandbox);
+            if due_max == 0 {
                 return Next::Slot;
             }
             let request = ClaimRequest {
                 session: worker.session.clone(),
-                due_max: worker.shortage.bounded(room.due.min(BATCH_MAX), &worker.sandbox),
-                ahead_max: worker.shortage.bounded(room.ahead.min(BATCH_MAX), &worker.sandbox),
+                due_max,
+                ahead_max: room.ahead.min(due_max),
                 look_ahead_ms: self.look_ahead_ms(),
                 suspect: room.suspect,
                 first_token: worker.take_tokens(2 * BATCH_MAX as u64),

@@ -48,14 +48,14 @@ impl Shortage {
         std::mem::take(&mut self.state.lock().refused)
     }
 
-    /// How many of `wanted` jobs to claim: all of them, or as many as surely have room; one at least.
-    pub(super) fn bounded(&self, wanted: usize, sandbox: &Sandbox) -> usize {
+    /// How many of `wanted` jobs to claim beside those that run: all of them, or as many as surely have
+    /// room together when each takes all that it may. One at least while none runs.
+    pub(super) fn bounded(&self, wanted: usize, running: usize, sandbox: &Sandbox) -> usize {
         let careful = self.state.lock().careful_until.is_some_and(|until| monotonic() < until);
         if !careful {
             return wanted;
         }
-        let left = sandbox.memory_cap().saturating_sub(sandbox.memory_in_use());
-        let fit = usize::try_from(left / Limits::default().memory_bytes).unwrap_or(usize::MAX);
-        wanted.min(fit.max(1))
+        let fit = usize::try_from(sandbox.memory_cap() / Limits::default().memory_bytes).unwrap_or(usize::MAX);
+        wanted.min(fit.max(1).saturating_sub(running))
     }
 }
