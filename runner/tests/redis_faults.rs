@@ -175,14 +175,20 @@ async fn a_settle_whose_reply_was_lost_is_done_once() {
             ..completed(&claimed[0])
         };
         assert_eq!(store.settle(&[stale]).await, Ok(vec![Settled::Stale]));
+        proxy.lose_next_reply();
+        let late = Settlement {
+            lease: hourhand::queue::Lease { token: 98, ..claimed[0].lease.clone() },
+            ..completed(&claimed[0])
+        };
+        assert_eq!(store.settle(&[late]).await, Ok(vec![Settled::Stale]), "counted once, as the total shows");
         let settlement = Settlement { retention, ..completed(&claimed[0]) };
         proxy.lose_next_reply();
         let settled = store.settle(std::slice::from_ref(&settlement)).await.expect("sent again by itself");
         assert_eq!(settled, [Settled::Done], "{retention:?}");
     }
-    assert!(proxy.lost() >= 2);
+    assert!(proxy.lost() >= 4);
     let counts = store.counts().await.expect("counts");
-    assert_eq!((counts.queues[0].completed_total, counts.queues[0].running, counts.stale_total), (2, 0, 2));
+    assert_eq!((counts.queues[0].completed_total, counts.queues[0].running, counts.stale_total), (2, 0, 4));
 }
 
 fn runner() -> hourhand::queue::RunnerInfo {
