@@ -37,7 +37,7 @@ pub(crate) async fn a_claim_removes_exactly_what_it_returns<B: Bed>(bed: B) {
     let expected = enqueue_all(store, &vec![job("a"); 20]).await;
     let mut hand = Hand::new(store, "s");
     let mut got: Vec<JobId> = Vec::new();
-    for ask in [1, 7, 0, 3, 500] {
+    for ask in [1, 7, 0, 3, BATCH_MAX] {
         let before = got.len();
         let request = hand.request(&["a"], ask);
         let claimed = hand.send(request).await;
@@ -57,7 +57,7 @@ pub(crate) async fn nothing_is_claimed_before_its_due_time<B: Bed>(bed: B) {
     enqueue_all(store, &jobs).await;
     let mut hand = Hand::new(store, "s");
     for _ in 0..20 {
-        let request = hand.request(&["a"], 500);
+        let request = hand.request(&["a"], BATCH_MAX);
         let claimed = hand.send(request).await;
         for job in &claimed.jobs {
             assert!(job.due_ms * 1_000 <= claimed.now_us, "{} at {}", job.due_ms, claimed.now_us);
