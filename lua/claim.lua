@@ -7,10 +7,10 @@
 -- Returns { now_us, next due_ms or '', damaged, then for each job: record id, record, `attempt
 --       max_attempts crashes due_ms` }, in the order in which they should start, those that are due first.
 --
--- Removes exactly what it returns (rule 5). Strict by priority over all lanes; within a priority the lanes share
--- alike. Records of more than bytes_max in all are cut; a larger one travels alone (rule 6).
+-- Removes exactly what it returns (rule 5). Strict by priority over all lanes; within a priority the kinds share
+-- alike, and the lanes of a kind among themselves. Records of more than bytes_max in all are cut; a larger one travels alone (rule 6).
 -- A member that is none of ours or has a due time of 0 or below goes to the dirt, one without a
--- record to the orphans.
+-- record to the orphans. An index that is none is passed over, so that it stops no other lane.
 --- @include globals
 --- @include clock
 --- @include stage
@@ -44,46 +44,110 @@ end
 -- Entries that may be claimed, in the order in which they should start; one entry is one place in each list.
 local from_lane, from_key, members, dues = {}, {}, {}, {}
 
--- Adds up to `want` entries between two due times from one part of all lanes, in turns; how many.
-local function fair(part, from, to, want)
-  local lists, open, got = {}, open_lanes, 0
+-- The kinds of the open lanes, in the order of the request, with their lanes.
+local kinds, by_kind = {}, {}
+for _, lane in ipairs(open_lanes) do
+  local kind = by_kind[lane.kind]
+  if not kind then
+    kind = { lanes = {} }
+    by_kind[lane.kind], kinds[#kinds + 1] = kind, kind
+  end
+  kind.lanes[#kind.lanes + 1] = lane
+end
+
+local damaged, suspected, unreadable = 0, false, {}
+
+-- Entries of an index; none, and counted once, when somebody put something else there.
+local function entries(command, key, ...)
+  local found = redis.pcall(command, key, ...)
+  if not found.err then
+    return found
+  elseif not string.find(found.err, 'WRONGTYPE', 1, true) then
+    error(found)
+  elseif not unreadable[key] then
+    unreadable[key], damaged = true, damaged + 1
+  end
+  return {}
+end
+
+-- Shares `want` among `open`: `take(one, ask)` takes up to `ask` from one of them and returns how many it got. Returns
+-- how many that are in all, and who may have more, those first that were not asked in the last round.
+local function share_out(open, want, take)
+  local got = 0
   while got < want and #open > 0 do
     -- Rounded down, so that none gets a second before all had a first; the rest goes round again.
-    local share, still = math.max(1, math.floor((want - got) / #open)), {}
-    for _, lane in ipairs(open) do
+    local share, next_round, asked = math.max(1, math.floor((want - got) / #open)), {}, {}
+    for _, one in ipairs(open) do
       local ask = math.min(share, want - got)
-      if ask > 0 then
-        local list = lists[lane] or {}
-        lists[lane] = list
-        local found = redis.call('ZRANGEBYSCORE', lane[part], from, to, 'WITHSCORES', 'LIMIT', #list / 2, ask)
-        for i = 1, #found do
-          list[#list + 1] = found[i]
-        end
-        got = got + #found / 2
-        if #found == 2 * ask then
-          still[#still + 1] = lane
+      if ask <= 0 then
+        next_round[#next_round + 1] = one
+      else
+        local taken = take(one, ask)
+        got = got + taken
+        if taken == ask then
+          asked[#asked + 1] = one
         end
       end
     end
-    open = still
+    for _, one in ipairs(asked) do
+      next_round[#next_round + 1] = one
+    end
+    open = next_round
   end
-  local turn, more = 1, got > 0
-  while more do
-    more = false
-    for _, lane in ipairs(open_lanes) do
-      local list = lists[lane]
-      if list and list[turn] then
-        local n = #members + 1
-        from_lane[n], from_key[n], members[n], dues[n] = lane, lane[part], list[turn], list[turn + 1]
-        more = true
+  return got, open
+end
+
+-- One item of each list in turns, while they last.
+local function in_turns(lists)
+  local all, turn = {}, 1
+  while #lists > 0 do
+    local longer = {}
+    for _, list in ipairs(lists) do
+      if list[turn] then
+        all[#all + 1] = list[turn]
+        longer[#longer + 1] = list
       end
     end
-    turn = turn + 2
+    lists, turn = longer, turn + 1
+  end
+  return all
+end
+
+-- Adds up to `want` entries between two due times from one part of all lanes, in turns; how many.
+local function fair(part, from, to, want)
+  local lists = {}
+  for _, kind in ipairs(kinds) do
+    kind.open = kind.lanes
+  end
+  local function take_of_lane(lane, ask)
+    local list = lists[lane] or {}
+    lists[lane] = list
+    local found = entries('ZRANGEBYSCORE', lane[part], from, to, 'WITHSCORES', 'LIMIT', #list, ask)
+    for i = 1, #found, 2 do
+      list[#list + 1] = { lane = lane, member = found[i], due = found[i + 1] }
+    end
+    return #found / 2
+  end
+  local got = share_out(kinds, want, function(kind, ask)
+    local taken = nil
+    taken, kind.open = share_out(kind.open, ask, take_of_lane)
+    return taken
+  end)
+  local turns = {}
+  for i, kind in ipairs(got > 0 and kinds or {}) do
+    local of_kind = {}
+    for _, lane in ipairs(kind.lanes) do
+      of_kind[#of_kind + 1] = lists[lane]
+    end
+    turns[i] = in_turns(of_kind)
+  end
+  for _, entry in ipairs(in_turns(turns)) do
+    local n = #members + 1
+    from_lane[n], from_key[n], members[n], dues[n] = entry.lane, entry.lane[part], entry.member, entry.due
   end
   return got
 end
 
-local damaged, suspected = 0, false
 local left = due_max
 if suspect and left > 0 then
   suspected = fair(4, '-inf', NOW_TEXT, 1) > 0
@@ -173,7 +237,7 @@ end
 local next_due = nil
 for _, lane in ipairs(open_lanes) do
   for part = 1, (suspect and not suspected) and 4 or 3 do
-    local head = tonumber(redis.call('ZRANGE', lane[part], 0, 0, 'WITHSCORES')[2])
+    local head = tonumber(entries('ZRANGE', lane[part], 0, 0, 'WITHSCORES')[2])
     if head and (not next_due or head < next_due) then
       next_due = head
     end

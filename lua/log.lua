@@ -5,13 +5,14 @@
 -- ARGV  for each log: record id, session, token, attempt, text
 -- Returns a string with one character a log: D done, S stale
 --
+-- A late log is answered and not counted: the settlement that follows it is.
 -- The logs of a job's last 20 attempts are kept; `logs` lists the attempts under the record id itself.
 --- @include globals
 --- @include stage
 --- @include lease
 
 local ATTEMPTS_KEPT, PER_LOG = 20, 5
-local answers, stale, lists = {}, 0, {}
+local answers, lists = {}, {}
 
 local function attempts_of(rid)
   if not lists[rid] then
@@ -46,12 +47,8 @@ for i = 1, #ARGV, PER_LOG do
     write(rid, ARGV[i + 3], ARGV[i + 4])
     answers[#answers + 1] = 'D'
   else
-    stale = stale + 1
     answers[#answers + 1] = 'S'
   end
-end
-if stale > 0 then
-  hincr(META, 'stale', stale)
 end
 flush()
 return table.concat(answers)

@@ -24,6 +24,6 @@ for i = 1, #step[2], 2 do
 end
 flush()
 for session in pairs(sessions) do
-  redis.call('PUBLISH', WAKE, 'recall ' .. session)
+  redis.pcall('PUBLISH', WAKE, 'recall ' .. session)
 end
 return { step[1], held }

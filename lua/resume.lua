@@ -19,6 +19,6 @@ for _, lane in ipairs(lanes) do
 end
 local was_paused = redis.call('SREM', PAUSED, ARGV[1])
 for _, signal in ipairs(signals) do
-  redis.call('PUBLISH', WAKE, signal)
+  redis.pcall('PUBLISH', WAKE, signal)
 end
 return was_paused

@@ -9,7 +9,8 @@
 -- Returns a string with one character a settlement: D done, S stale.
 --
 -- A settlement counts only with the lease's own session and token (rule 2); one that is already
--- written by that very lease is done again. What was cancelled while it ran does not come back.
+-- written by that very lease is done again. The answer is kept for a repeat where nothing else tells of the first
+-- call: a job that is gone, a late settlement that is counted. What was cancelled while it ran does not come back.
 --- @include globals
 --- @include clock
 --- @include stage
@@ -180,7 +181,7 @@ drop_empty_holders(held_by)
 retain()
 publish_heads()
 local answer = table.concat(answers)
-if volatile then
+if volatile or stale > 0 then
   redis.call('SET', once, answer, 'EX', ARGV[2])
 end
 return answer

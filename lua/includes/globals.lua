@@ -4,5 +4,6 @@ local SEQ, JOBS, PAST, RUNNING, RECALLS, IDS, MEMORY = KEYS[1], KEYS[2], KEYS[3]
 local LANES, PAUSED, TOTALS, SIZES, SESSIONS, HOLDERS = KEYS[8], KEYS[9], KEYS[10], KEYS[11], KEYS[12], KEYS[13]
 local LOGS, ORPHANS, DIRT, META = KEYS[14], KEYS[15], KEYS[16], KEYS[17]
 local GLOBALS = 17
--- The channel of wake-ups shares the prefix of the keys: `<namespace>:{<shard>}:`.
+-- The channel of wake-ups shares the prefix of the keys: `<namespace>:{<shard>}:`. Always published to with pcall: a user
+-- without the channel gets no error after the writes, and runners look by themselves every second.
 local WAKE = string.sub(SEQ, 1, -4) .. 'wake'

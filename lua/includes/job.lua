@@ -48,7 +48,7 @@ end
 -- Call after `flush`.
 local function publish_recalls()
   for session in pairs(recalled) do
-    redis.call('PUBLISH', WAKE, 'recall ' .. session)
+    redis.pcall('PUBLISH', WAKE, 'recall ' .. session)
   end
 end
 

@@ -18,7 +18,7 @@ end
 local function publish_heads()
   for _, head in pairs(heads) do
     if not head.before or head.due < head.before then
-      redis.call('PUBLISH', WAKE, 'due ' .. head.lane .. ' ' .. string.format('%.0f', head.due))
+      redis.pcall('PUBLISH', WAKE, 'due ' .. head.lane .. ' ' .. string.format('%.0f', head.due))
     end
   end
   heads = {}

@@ -88,8 +88,9 @@ pub struct ClaimRequest {
     /// Who claims.
     pub session: SessionId,
     /// At most [`CLAIM_LANES_MAX`], in the order in which they have their turn. Jobs of a higher
-    /// priority in any of them come before those of a lower one; within a priority the lanes share
-    /// alike before any gets more.
+    /// priority in any of them come before those of a lower one; within a priority the kinds share
+    /// alike, and the lanes of a kind among themselves: what one does not use goes to the others, and
+    /// none gets a second before each had a first.
     pub lanes: Vec<LaneClaim>,
     /// At most so many jobs that are due, [`BATCH_MAX`] or less. They are returned in the order in
     /// which they should start.
@@ -115,8 +116,8 @@ pub struct Claimed {
     /// The earliest due time of what is left in these lanes and may be claimed, in milliseconds since
     /// 1970. In the past when more is ready than was asked for.
     pub next_due_ms: Option<u64>,
-    /// Index entries without a record that this claim moved to the orphans, and entries with
-    /// a score of 0 or below that it put in quarantine.
+    /// Index entries without a record that this claim moved to the orphans, entries with a score of 0
+    /// or below that it put in quarantine, and indexes that hold foreign data, which it passed over.
     pub damaged: u64,
 }
 

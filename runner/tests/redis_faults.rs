@@ -13,13 +13,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hourhand::clock::monotonic;
-use hourhand::job::NewJob;
+use hourhand::job::{Due, NewJob};
 use hourhand::names::{JobId, Name};
 use hourhand::outcome::Outcome;
 use hourhand::queue::redis::{RedisOptions, RedisStore};
 use hourhand::queue::{
-    ClaimRequest, ClaimedJob, Disposition, IdMemory, Lane, LaneClaim, Retention, SessionId, Settled,
-    Settlement, Store, StoreError, Wake,
+    ClaimRequest, ClaimedJob, Disposition, IdMemory, JobRef, Lane, LaneClaim, Retention, SessionId, Settled,
+    Settlement, Store, StoreError, Verdict, Wake,
 };
 use proxy::Proxy;
 use redis_server::RedisServer;
@@ -175,14 +175,20 @@ async fn a_settle_whose_reply_was_lost_is_done_once() {
             ..completed(&claimed[0])
         };
         assert_eq!(store.settle(&[stale]).await, Ok(vec![Settled::Stale]));
+        proxy.lose_next_reply();
+        let late = Settlement {
+            lease: hourhand::queue::Lease { token: 98, ..claimed[0].lease.clone() },
+            ..completed(&claimed[0])
+        };
+        assert_eq!(store.settle(&[late]).await, Ok(vec![Settled::Stale]), "counted once, as the total shows");
         let settlement = Settlement { retention, ..completed(&claimed[0]) };
         proxy.lose_next_reply();
         let settled = store.settle(std::slice::from_ref(&settlement)).await.expect("sent again by itself");
         assert_eq!(settled, [Settled::Done], "{retention:?}");
     }
-    assert!(proxy.lost() >= 2);
+    assert!(proxy.lost() >= 4);
     let counts = store.counts().await.expect("counts");
-    assert_eq!((counts.queues[0].completed_total, counts.queues[0].running, counts.stale_total), (2, 0, 2));
+    assert_eq!((counts.queues[0].completed_total, counts.queues[0].running, counts.stale_total), (2, 0, 4));
 }
 
 fn runner() -> hourhand::queue::RunnerInfo {
@@ -433,6 +439,80 @@ async fn a_user_without_permission_is_refused() {
     let store = connect(&format!("redis://reader:pw@127.0.0.1:{}", server.port()));
     let refused = store.enqueue(&[job("a")]).await;
     assert!(matches!(&refused, Err(StoreError::Refused(text)) if text.contains("NOPERM")), "{refused:?}");
+}
+
+/// What was logged on this thread, as text.
+#[derive(Clone, Default)]
+struct Logged(Arc<std::sync::Mutex<Vec<u8>>>);
+
+impl std::io::Write for Logged {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().expect("no writer panicked").extend_from_slice(bytes);
+        Ok(bytes.len())
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+// One thread, so that the listener logs where this test listens.
+#[tokio::test(flavor = "current_thread")]
+async fn a_user_without_the_channel_can_do_all_but_hear_signals() {
+    let logged = Logged::default();
+    let writer = logged.clone();
+    let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(move || writer.clone()).finish();
+    let _guard = tracing::subscriber::set_default(subscriber);
+    let server = RedisServer::start();
+    let acl = |rules: &[&str]| {
+        let _: () = redis::cmd("ACL")
+            .arg("SETUSER")
+            .arg("hh")
+            .arg(rules)
+            .query(&mut server.client())
+            .expect("a user");
+    };
+    acl(&["on", ">pw", "~*", "+@all"]);
+    let store = connect(&format!("redis://hh:pw@127.0.0.1:{}", server.port()));
+    let mut wakes = store.wakes();
+
+    let with_id = |id: &str| NewJob { id: Some(JobId::new(id).expect("an id")), ..job("a") };
+    let job_ref = |id: &str| JobRef { queue: name("a"), id: JobId::new(id).expect("an id") };
+    let keep = Retention { age_ms: None, count: None, bytes: None };
+    let enqueued = store.enqueue(&[with_id("x"), with_id("y")]).await.expect("what is taken is said to be");
+    assert_eq!(enqueued[0].disposition, Disposition::Created);
+    let claimed = store.claim(&claim_of("a", "s", 1, 2)).await.expect("claimed").jobs;
+    let again =
+        Outcome::Retry { reason: hourhand::outcome::Reason::Error, message: String::new(), delay_ms: 0 };
+    let retried = Settlement { outcome: again, ..completed(&claimed[0]) };
+    assert_eq!(store.settle(&[retried]).await, Ok(vec![Settled::Done]), "a job that waits again");
+    assert_eq!(store.cancel(&[job_ref("y")], keep).await, Ok(vec![Verdict::Asked]), "a recall");
+    assert_eq!(store.reschedule(&job_ref("x"), Due::NOW).await, Ok(Verdict::Done));
+    store.pause(&name("a")).await.expect("paused");
+    store.resume(&name("a")).await.expect("resumed with a signal");
+    let counts = store.counts().await.expect("counts");
+    let a = &counts.queues[0];
+    assert_eq!((a.enqueued_total, a.ready, a.running, a.paused), (2, 1, 1, false));
+
+    let text = || String::from_utf8_lossy(&logged.0.lock().expect("no writer panicked")).into_owned();
+    let until = monotonic() + PATIENCE;
+    // Refused again and again, said once.
+    let refusals = || {
+        let stats: String =
+            redis::cmd("INFO").arg("errorstats").query(&mut server.client()).expect("statistics");
+        let counted = stats.lines().find_map(|line| line.strip_prefix("errorstat_NOPERM:count="));
+        counted.and_then(|count| count.trim().parse::<u32>().ok()).unwrap_or(0)
+    };
+    let before = refusals();
+    while refusals() < before + 2 || !text().contains("WARN") {
+        assert!(monotonic() < until, "the listener goes on trying: {}", text());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    assert_eq!(text().matches("WARN").count(), 1, "{}", text());
+    assert!(text().contains("&faults:*"), "it says what to grant: {}", text());
+    assert!(wakes.try_recv().is_err(), "nothing was heard");
+    acl(&["&faults:*"]);
+    assert_eq!(tokio::time::timeout(PATIENCE, wakes.recv()).await, Ok(Some(Wake::Missed)), "it is heard now");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

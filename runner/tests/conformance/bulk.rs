@@ -1,7 +1,7 @@
 //! Large numbers: nothing grows with the backlog, and no step is too large for the store.
 
 use hourhand::job::{NewJob, State};
-use hourhand::queue::{JobRef, Settlement, Store, Verdict};
+use hourhand::queue::{BATCH_MAX, JobRef, Settlement, Store, Verdict};
 
 use crate::bed::*;
 
@@ -11,8 +11,8 @@ pub(crate) async fn a_hundred_thousand_due_jobs_are_taken_in_order<B: Bed>(bed: 
     let mut hand = Hand::new(store, "s");
     let mut got = Vec::with_capacity(100_000);
     while got.len() < 100_000 {
-        let claimed = hand.claim(&["a"], 500).await;
-        assert_eq!(claimed.len(), 500);
+        let claimed = hand.claim(&["a"], BATCH_MAX).await;
+        assert_eq!(claimed.len(), BATCH_MAX);
         let settlements: Vec<Settlement> = claimed.iter().map(|c| settlement(c, completed(b""))).collect();
         hand.settle_all(&settlements).await;
         got.extend(claimed.into_iter().map(|c| c.job.id));
@@ -41,16 +41,16 @@ pub(crate) async fn a_lost_runner_with_thousands_of_jobs_is_no_burden<B: Bed>(be
     let store = bed.store();
     let expected = enqueue_all(store, &vec![job("a"); 3_000]).await;
     let mut lost = Hand::new(store, "lost");
-    while !lost.claim(&["a"], 500).await.is_empty() {}
+    while !lost.claim(&["a"], BATCH_MAX).await.is_empty() {}
     let seen = leases(store).await;
     assert_eq!(seen.len(), 3_000);
-    for batch in seen.chunks(500) {
-        assert_eq!(store.reclaim(batch, KEEP).await.map(|r| r.ready), Ok(500));
+    for batch in seen.chunks(BATCH_MAX) {
+        assert_eq!(store.reclaim(batch, KEEP).await.map(|r| r.ready), Ok(BATCH_MAX as u64));
     }
     let mut hand = Hand::new(store, "s");
     let mut order = Vec::new();
-    for _ in 0..6 {
-        order.extend(hand.claim(&["a"], 500).await.into_iter().map(|c| c.job.id));
+    for _ in 0..expected.len().div_ceil(BATCH_MAX) {
+        order.extend(hand.claim(&["a"], BATCH_MAX).await.into_iter().map(|c| c.job.id));
     }
     assert!(order == expected);
     assert_eq!(tally(store, "a").await.get(&State::Running), Some(&3_000));

@@ -37,7 +37,7 @@ pub(crate) async fn a_claim_removes_exactly_what_it_returns<B: Bed>(bed: B) {
     let expected = enqueue_all(store, &vec![job("a"); 20]).await;
     let mut hand = Hand::new(store, "s");
     let mut got: Vec<JobId> = Vec::new();
-    for ask in [1, 7, 0, 3, 500] {
+    for ask in [1, 7, 0, 3, BATCH_MAX] {
         let before = got.len();
         let request = hand.request(&["a"], ask);
         let claimed = hand.send(request).await;
@@ -57,7 +57,7 @@ pub(crate) async fn nothing_is_claimed_before_its_due_time<B: Bed>(bed: B) {
     enqueue_all(store, &jobs).await;
     let mut hand = Hand::new(store, "s");
     for _ in 0..20 {
-        let request = hand.request(&["a"], 500);
+        let request = hand.request(&["a"], BATCH_MAX);
         let claimed = hand.send(request).await;
         for job in &claimed.jobs {
             assert!(job.due_ms * 1_000 <= claimed.now_us, "{} at {}", job.due_ms, claimed.now_us);
@@ -129,6 +129,35 @@ pub(crate) async fn lanes_take_turns<B: Bed>(bed: B) {
     assert_eq!(first.len(), 3, "the first of each lane are the first of all");
     let got = hand.claim(&["backlog", "nothing"], 9).await;
     assert_eq!(got.len(), 9);
+}
+
+pub(crate) async fn kinds_take_turns_whatever_their_queues<B: Bed>(bed: B) {
+    let store = bed.store();
+    let queues: Vec<String> = (0..10).map(|i| format!("q{i}")).collect();
+    let of = |queue: &String| NewJob { queue: name(queue), ..job("wide") };
+    let wide: Vec<NewJob> = queues.iter().flat_map(|queue| vec![of(queue); 20]).collect();
+    enqueue_all(store, &wide).await;
+    enqueue_all(store, &vec![job("narrow"); 50]).await;
+    let mut hand = Hand::new(store, "s");
+    let lane_of = |queue: &String, kind| LaneClaim {
+        lane: Lane { queue: name(queue), kind: name(kind) },
+        max_attempts: 5,
+    };
+    let mut lanes: Vec<LaneClaim> = queues.iter().map(|queue| lane_of(queue, "wide")).collect();
+    lanes.push(lane_of(&"narrow".to_owned(), "narrow"));
+    for (ask, narrow, each) in [(40, 20, 2), (2, 1, 0), (40, 20, 2), (100, 9, 9)] {
+        let request = ClaimRequest { lanes: lanes.clone(), ..hand.request(&[], ask) };
+        let got = hand.send(request).await.jobs;
+        assert_eq!(got.len(), ask);
+        let first: HashSet<&str> = got[..2].iter().map(|c| c.job.kind.as_str()).collect();
+        assert_eq!(first.len(), 2, "each kind has its turn before any has two");
+        let of_queue = |queue: &str| got.iter().filter(|c| c.job.queue.as_str() == queue).count();
+        assert_eq!(of_queue("narrow"), narrow, "of {ask}: what a kind does not use goes to the others");
+        for queue in &queues {
+            let got = of_queue(queue);
+            assert!((each..=each + 1).contains(&got), "{got} of {queue} among {ask}");
+        }
+    }
 }
 
 pub(crate) async fn a_lane_that_nobody_asks_for_is_left_alone<B: Bed>(bed: B) {

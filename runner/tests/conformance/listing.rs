@@ -130,6 +130,26 @@ pub(crate) async fn a_listing_misses_nothing_that_stays<B: Bed>(bed: B) {
     }
 }
 
+pub(crate) async fn lanes_of_any_size_are_listed_in_one_order<B: Bed>(bed: B) {
+    let store = bed.store();
+    let at = store.enqueue(&[job("clock")]).await.expect("taken")[0].due_ms + 1_000_000;
+    // One lane has nearly all of the first, others a few in between, and many share a millisecond.
+    let mut jobs = Vec::new();
+    for i in 0..900u64 {
+        let kind = if i % 9 == 0 { format!("small{}", i / 90) } else { "large".to_owned() };
+        jobs.push(NewJob { due: Due::At(at + i / 7), ..job_with_id(&kind, &format!("{i}")) });
+    }
+    jobs.extend((0..40).map(|i| NewJob { due: Due::At(at + 1_000 + i), ..job(&format!("late{i}")) }));
+    enqueue_all(store, &jobs).await;
+    for limit in [9, 100, 1_000] {
+        let listed = list_all(store, &ListQuery { states: vec![State::Scheduled], ..query(limit) }).await;
+        assert_eq!(listed.len(), 940, "pages of {limit}");
+        assert!(listed.windows(2).all(|w| w[0].due_ms <= w[1].due_ms), "pages of {limit}");
+        let ids: HashSet<&str> = listed.iter().map(|view| view.job.id.as_str()).collect();
+        assert_eq!(ids.len(), 940, "pages of {limit}");
+    }
+}
+
 pub(crate) async fn a_bad_cursor_or_limit_is_refused<B: Bed>(bed: B) {
     let store = bed.store();
     for bad in ["", "x", "w:1", "z:1:2", "w:x:y", "😀"] {

@@ -14,6 +14,7 @@ mod operating;
 mod random;
 mod redis_audit;
 mod redis_bed;
+mod redis_inside;
 mod retaining;
 mod sessions;
 mod settling;
@@ -57,6 +58,7 @@ macro_rules! conformance {
                 priorities_are_strict_over_all_lanes
                 a_retry_keeps_its_priority
                 lanes_take_turns
+                kinds_take_turns_whatever_their_queues
                 a_lane_that_nobody_asks_for_is_left_alone
                 two_sessions_never_get_the_same_job
                 the_jobs_own_attempts_count_before_the_handlers
@@ -122,6 +124,7 @@ macro_rules! conformance {
                 filters_leave_out_what_does_not_fit
                 waiting_jobs_are_listed_by_due_time_and_finished_ones_newest_first
                 a_listing_misses_nothing_that_stays
+                lanes_of_any_size_are_listed_in_one_order
                 a_bad_cursor_or_limit_is_refused
                 large_records_make_short_pages
                 find_answers_for_every_queue

@@ -119,8 +119,8 @@ pub(crate) async fn requeue_of_many_leaves_none_in_limbo<B: Bed>(bed: B) {
     let mut hand = Hand::new(store, "s");
     let jobs: Vec<NewJob> = (0..1_500).map(|i| job_with_id("a", &format!("{i}"))).collect();
     enqueue_all(store, &jobs).await;
-    for _ in 0..3 {
-        let claimed = hand.claim(&["a"], 500).await;
+    for _ in 0..6 {
+        let claimed = hand.claim(&["a"], 250).await;
         let all: Vec<Settlement> = claimed.iter().map(|c| settlement(c, dead())).collect();
         hand.settle_all(&all).await;
     }
@@ -129,11 +129,11 @@ pub(crate) async fn requeue_of_many_leaves_none_in_limbo<B: Bed>(bed: B) {
     assert_eq!(store.requeue(&refs).await, Ok(vec![Verdict::Done; 1_000]));
     let again = store.requeue(&refs).await.expect("answered");
     assert_eq!(again, vec![Verdict::Conflict(State::Ready); 1_000], "once");
-    assert_eq!(hand.claim(&["a"], 500).await.len(), 0, "paused ones wait");
+    assert_eq!(hand.claim(&["a"], 250).await.len(), 0, "paused ones wait");
     let tally = tally(store, "a").await;
     assert_eq!((tally[&State::Ready], tally[&State::Dead]), (1_000, 500));
     store.resume(&name("a")).await.expect("resumed");
-    assert_eq!(hand.claim(&["a"], 500).await.len(), 500);
+    assert_eq!(hand.claim(&["a"], 250).await.len(), 250);
 }
 
 pub(crate) async fn reschedule_moves_what_waits<B: Bed>(bed: B) {

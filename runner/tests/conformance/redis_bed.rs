@@ -35,12 +35,12 @@ impl RedisBed {
         RedisStore::connect(&self.server.url(), &name(namespace), options).expect("a URL")
     }
 
-    fn client(&self) -> Connection {
+    pub(crate) fn client(&self) -> Connection {
         self.server.client()
     }
 }
 
-fn key(rest: &str) -> String {
+pub(crate) fn key(rest: &str) -> String {
     format!("{NAMESPACE}:{{0}}:{rest}")
 }
 

@@ -56,8 +56,8 @@ pub(crate) async fn every_lease_is_listed<B: Bed>(bed: B) {
     enqueue_all(store, &vec![job("a"); 1_200]).await;
     let mut hand = Hand::new(store, "s");
     let mut expected = Vec::new();
-    for _ in 0..3 {
-        expected.extend(hand.claim(&["a"], 400).await.into_iter().map(|c| c.lease));
+    for _ in 0..6 {
+        expected.extend(hand.claim(&["a"], 200).await.into_iter().map(|c| c.lease));
     }
     let seen: Vec<_> = leases(store).await.into_iter().map(|seen| seen.lease).collect();
     expected.sort_unstable_by_key(|lease| lease.record);

@@ -292,6 +292,8 @@ pub(crate) async fn logs_need_the_lease_and_belong_to_their_attempt<B: Bed>(bed:
     }
     let late = write(&old.expect("a lease"), 25, "too late");
     assert_eq!(store.write_logs(&[late]).await, Ok(vec![Settled::Stale]), "after the attempt has ended");
+    let counts = store.counts().await.expect("counts");
+    assert_eq!(counts.stale_total, 0, "late settlements are counted, and each comes after a late log");
     let logs = store.logs(&job_ref("a", "x")).await.expect("logs");
     let attempts: Vec<u32> = logs.iter().map(|log| log.attempt).collect();
     assert_eq!(attempts, (6..=25).collect::<Vec<u32>>(), "the last 20 attempts");

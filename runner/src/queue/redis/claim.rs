@@ -15,7 +15,7 @@ use crate::queue::{
 
 /// Largest token: what a double holds exactly, less a batch.
 const TOKEN_MAX: u64 = (1 << 53) - 1_000;
-/// How long the answer to a settle is kept that leaves nothing else behind, in seconds.
+/// How long the answer to a settle is kept that cannot be told from what it wrote, in seconds.
 const ONCE_SECONDS: &str = "20";
 /// Bytes of results or logs that one script takes.
 const SCRIPT_BYTES_MAX: usize = 1 << 20;

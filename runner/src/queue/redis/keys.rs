@@ -36,6 +36,7 @@ const DONE_STATES: [char; 3] = ['c', 'x', 'd'];
 /// The keys of one shard of one namespace.
 #[derive(Debug, Clone)]
 pub(super) struct Keys {
+    namespace: Name,
     prefix: String,
     globals: Vec<String>,
 }
@@ -44,7 +45,12 @@ impl Keys {
     pub(super) fn new(namespace: &Name) -> Self {
         let prefix = format!("{namespace}:{{0}}:");
         let globals = GLOBALS.iter().map(|name| format!("{prefix}{name}")).collect();
-        Self { prefix, globals }
+        Self { namespace: namespace.clone(), prefix, globals }
+    }
+
+    /// What the keys begin with, for people.
+    pub(super) fn namespace(&self) -> &Name {
+        &self.namespace
     }
 
     /// One of the globals, by name.

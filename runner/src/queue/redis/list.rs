@@ -4,16 +4,20 @@
 //!
 //! A cursor is `<phase>:<score>:<member>`, a position by value and not by rank.
 
-use std::cmp::Ordering;
+use std::collections::BTreeSet;
 
 use super::RedisStore;
 use super::link::Repeat;
+use super::record::{read_lease, rid_text};
 use super::reply::{Items, text};
 use crate::job::{JobView, State};
+use crate::names::Name;
 use crate::queue::{Lane, ListQuery, Page, StoreError};
 
-/// Entries that one step reads from all indexes together.
-const STEP_ENTRIES: usize = 4_000;
+/// Entries that a page looks at when only the jobs themselves tell which are wanted.
+const STEP_ENTRIES: usize = 1_000;
+/// Indexes that one script reads.
+const STEP_INDEXES: usize = 256;
 /// Most items of a page.
 const LIMIT_MAX: usize = 1_000;
 /// Bytes of payload after which a page ends.
@@ -91,7 +95,7 @@ impl RedisStore {
         Ok(Page { items, cursor })
     }
 
-    /// The jobs of some entries that the query wants, and the place of the last entry that was looked at.
+    /// The jobs of the first entries that the query wants, and the place of the last entry that was looked at.
     async fn view_step(
         &self,
         query: &ListQuery,
@@ -99,11 +103,19 @@ impl RedisStore {
     ) -> Result<(Vec<JobView>, Option<usize>), StoreError> {
         let records: Vec<u64> = entries.iter().map(|entry| record_of(&entry.member)).collect();
         let (mut items, mut looked, mut bytes) = (Vec::new(), 0, 0);
-        while looked < records.len() && bytes < PAGE_BYTES {
+        while looked < records.len() && bytes < PAGE_BYTES && items.len() < query.limit {
             let (views, done) = self.view_some(&records[looked..]).await?;
-            looked += done.max(1);
-            bytes += views.iter().map(|(_, view)| view.job.payload.len()).sum::<usize>();
-            items.extend(views.into_iter().map(|(_, view)| view).filter(|view| wanted(view, query)));
+            let mut views = views.into_iter().peekable();
+            for record in &records[looked..looked + done] {
+                if items.len() == query.limit {
+                    break;
+                }
+                looked += 1;
+                // One that went away meanwhile has no view.
+                let Some((_, view)) = views.next_if(|(of, _)| of == record) else { continue };
+                bytes += view.job.payload.len();
+                items.extend(Some(view).filter(|view| wanted(view, query)));
+            }
         }
         Ok((items, looked.checked_sub(1)))
     }
@@ -118,7 +130,7 @@ impl RedisStore {
             // Behind everything that is due; members are digits, so no one is behind this.
             after = Some(Entry { score: now_ms, member: "~".to_owned() });
         }
-        let mut step = self.merged(&indexes, "asc", after, query.limit).await?;
+        let mut step = self.merged(&indexes, "asc", after, entries_of(Phase::Waiting, query)).await?;
         if let Some(now_ms) = now_ms.filter(|_| wants(State::Ready)) {
             let due = step.entries.iter().take_while(|entry| entry.score <= now_ms).count();
             step.more &= due == step.entries.len();
@@ -129,10 +141,7 @@ impl RedisStore {
 
     async fn finished_step(&self, query: &ListQuery, after: Option<Entry>) -> Result<Step, StoreError> {
         let mut indexes = Vec::new();
-        let queues = match &query.queue {
-            Some(queue) => vec![queue.clone()],
-            None => self.queues().await?,
-        };
+        let queues: BTreeSet<Name> = self.lanes_for(query).await?.into_iter().map(|l| l.queue).collect();
         for queue in &queues {
             for (key, state) in
                 self.keys.done(queue).into_iter().zip([State::Completed, State::Cancelled, State::Dead])
@@ -142,7 +151,7 @@ impl RedisStore {
                 }
             }
         }
-        let mut step = self.merged(&indexes, "desc", after, query.limit).await?;
+        let mut step = self.merged(&indexes, "desc", after, entries_of(Phase::Finished, query)).await?;
         if let Some(since_ms) = query.since_ms {
             let recent = step.entries.iter().take_while(|entry| entry.score >= since_ms).count();
             step.more &= recent == step.entries.len();
@@ -157,7 +166,10 @@ impl RedisStore {
         let (mut records, mut cursor) = (Vec::new(), "0".to_owned());
         loop {
             let (entries, next) = self.scan_running(&cursor).await?;
-            records.extend(entries.into_iter().map(|(record, _)| record));
+            let wanted = entries.into_iter().filter(|(_, lease)| {
+                read_lease(lease).is_none_or(|lease| lane_wanted(&lease.queue, &lease.kind, query))
+            });
+            records.extend(wanted.map(|(record, _)| record));
             match next {
                 Some(next) => cursor = next,
                 None => break,
@@ -167,13 +179,11 @@ impl RedisStore {
         records.retain(|record| *record >= first);
         records.sort_unstable();
         records.dedup();
-        let more = records.len() > query.limit;
-        records.truncate(query.limit);
-        let entries = records.into_iter().map(|record| Entry { score: record, member: String::new() });
-        Ok(Step {
-            entries: entries.map(|e| Entry { member: super::record::rid_text(e.score), ..e }).collect(),
-            more,
-        })
+        let limit = entries_of(Phase::Running, query);
+        let more = records.len() > limit;
+        records.truncate(limit);
+        let entries = records.into_iter().map(|score| Entry { score, member: rid_text(score) }).collect();
+        Ok(Step { entries, more })
     }
 
     /// Up to `limit` entries behind `after` from all indexes, merged.
@@ -184,44 +194,28 @@ impl RedisStore {
         after: Option<Entry>,
         limit: usize,
     ) -> Result<Step, StoreError> {
-        let share = (STEP_ENTRIES / indexes.len().max(1)).clamp(1, limit);
         let (score, member) = after.map(|e| (e.score.to_string(), e.member)).unwrap_or_default();
-        let by_place = |a: &Entry, b: &Entry| {
-            let ascending = (a.score, &a.member).cmp(&(b.score, &b.member));
-            if direction == "asc" { ascending } else { ascending.reverse() }
-        };
-        let (mut entries, mut bound): (Vec<Entry>, Option<Entry>) = (Vec::new(), None);
-        for index in indexes {
-            let args = [direction, &score, &member, &share.to_string()];
-            let page = self
-                .link
-                .script(&self.scripts.page, std::slice::from_ref(index), &args, Repeat::Once)
-                .await?;
-            let page = read_entries(page)?;
-            // What a full page does not show yet must not be overtaken.
-            if let Some(last) = page.last().filter(|_| page.len() == share)
-                && bound.as_ref().is_none_or(|bound| by_place(last, bound) == Ordering::Less)
-            {
-                bound = Some(last.clone());
-            }
-            entries.extend(page);
+        let args = [direction, &score, &member, &limit.to_string()];
+        let (mut entries, mut more): (Vec<Entry>, bool) = (Vec::new(), false);
+        for step in indexes.chunks(STEP_INDEXES) {
+            let reply = self.link.script(&self.scripts.page, step, &args, Repeat::Once).await?;
+            let mut items = Items::of(reply)?;
+            // A step with more has brought `limit` entries, so that none it kept back is among the first.
+            more |= items.number::<u8>()? > 0;
+            entries.extend(read_entries(items)?);
+            entries.sort_unstable_by(|a, b| {
+                let ascending = (a.score, &a.member).cmp(&(b.score, &b.member));
+                if direction == "asc" { ascending } else { ascending.reverse() }
+            });
+            more |= entries.len() > limit;
+            entries.truncate(limit);
         }
-        entries.sort_unstable_by(by_place);
-        let mut more = bound.is_some();
-        if let Some(bound) = &bound {
-            entries.retain(|entry| by_place(entry, bound) != Ordering::Greater);
-        }
-        more |= entries.len() > limit;
-        entries.truncate(limit);
         Ok(Step { entries, more })
     }
 
     async fn lanes_for(&self, query: &ListQuery) -> Result<Vec<Lane>, StoreError> {
         let mut lanes = self.all_lanes().await?;
-        lanes.retain(|lane| {
-            query.queue.as_ref().is_none_or(|queue| *queue == lane.queue)
-                && query.kind.as_ref().is_none_or(|kind| *kind == lane.kind)
-        });
+        lanes.retain(|lane| lane_wanted(&lane.queue, &lane.kind, query));
         Ok(lanes)
     }
 }
@@ -252,8 +246,25 @@ fn wanted(view: &JobView, query: &ListQuery) -> bool {
     since
         && error
         && (query.states.is_empty() || query.states.contains(&view.state))
-        && query.queue.as_ref().is_none_or(|queue| *queue == view.job.queue)
-        && query.kind.as_ref().is_none_or(|kind| *kind == view.job.kind)
+        && lane_wanted(&view.job.queue, &view.job.kind, query)
+}
+
+fn lane_wanted(queue: &Name, kind: &Name, query: &ListQuery) -> bool {
+    query.queue.as_ref().is_none_or(|wanted| wanted == queue)
+        && query.kind.as_ref().is_none_or(|wanted| wanted == kind)
+}
+
+/// Entries that a page looks at: as many as it may hold, unless some turn out not to be wanted only when
+/// their jobs are read.
+fn entries_of(phase: Phase, query: &ListQuery) -> usize {
+    let in_index = match phase {
+        Phase::Waiting => true,
+        Phase::Running => query.states.is_empty(),
+        // An index is a queue's.
+        Phase::Finished => query.kind.is_none(),
+    };
+    let exact = in_index && query.error.is_none() && query.since_ms.is_none();
+    if exact { query.limit } else { STEP_ENTRIES.max(query.limit) }
 }
 
 /// The record id in a member of a due index, a finished index or the running phase; 0 is no job.
@@ -281,8 +292,7 @@ fn read_cursor(cursor: &str) -> Result<(Phase, Option<Entry>), StoreError> {
     })
 }
 
-fn read_entries(reply: redis::Value) -> Result<Vec<Entry>, StoreError> {
-    let mut items = Items::of(reply)?;
+fn read_entries(mut items: Items) -> Result<Vec<Entry>, StoreError> {
     let mut entries = Vec::with_capacity(items.len() / 2);
     while !items.is_empty() {
         let member = text(items.value()?)?;

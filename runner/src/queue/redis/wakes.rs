@@ -2,6 +2,8 @@
 //!
 //! Signals may be lost, and the receiver is told so with [`Wake::Missed`]: after every (re)connect, and
 //! when it did not keep up. A connection that says nothing is asked every few seconds whether it lives.
+//! A user without the channel is told of once and tried again: the permission may come, and until then the runner
+//! looks by itself.
 
 use std::time::Duration;
 
@@ -31,15 +33,24 @@ impl RedisStore {
 }
 
 async fn listen(store: RedisStore, sender: mpsc::Sender<Wake>) {
-    let mut pause = PAUSE_MIN;
+    let (mut pause, mut refused) = (PAUSE_MIN, false);
     loop {
         let connected = tokio::select! {
             () = sender.closed() => return,
             connected = timeout(store.link.connect_timeout(), subscribe(&store)) => connected,
         };
-        if let Ok(Ok((sink, stream))) = connected {
-            pause = PAUSE_MIN;
-            relay(sink, stream, &sender).await;
+        match connected {
+            Ok(Ok((sink, stream))) => {
+                (pause, refused) = (PAUSE_MIN, false);
+                relay(sink, stream, &sender).await;
+            }
+            Ok(Err(error)) if error.code() == Some("NOPERM") => {
+                if !std::mem::replace(&mut refused, true) {
+                    warn_of_refusal(&store, &error);
+                }
+            }
+            // Whatever else keeps us away keeps the runner's own calls away, which tell of it.
+            Ok(Err(_)) | Err(_) => {}
         }
         if sender.is_closed() {
             return;
@@ -55,6 +66,16 @@ async fn subscribe(store: &RedisStore) -> redis::RedisResult<(PubSubSink, PubSub
     let (mut sink, stream) = store.link.client().get_async_pubsub().await?.split();
     sink.subscribe(store.keys.wake_channel()).await?;
     Ok((sink, stream))
+}
+
+fn warn_of_refusal(store: &RedisStore, error: &redis::RedisError) {
+    tracing::warn!(
+        store = store.link.place(),
+        channel = store.keys.wake_channel(),
+        "the Redis user may not subscribe to wake-ups, so jobs may start up to a second late ({error}): \
+         grant it the channel with ACL SETUSER <user> &{}:*",
+        store.keys.namespace(),
+    );
 }
 
 /// Hands signals on until the connection or the receiver is gone.
