@@ -205,7 +205,8 @@ impl Registry {
         self.0.shared.generation.subscribe()
     }
 
-    /// Resolves when every file that was there at the start is loaded or known not to load.
+    /// Resolves when every file that was there at the start is loaded, reported as broken or gone. However
+    /// many wait for the load thread, it waits for all; a file that keeps changing is given up after 10 s.
     pub async fn settled(&self) {
         let mut settled = self.0.shared.settled.subscribe();
         // The sender lives as long as we do.

@@ -29,7 +29,7 @@ impl Files {
         self.by_path.iter()
     }
 
-    /// Every file of the first scan was loaded, or tried, or has not come to rest for long.
+    /// Every file of the first scan is loaded, broken or gone, or does not come to rest.
     pub(super) fn initial_settled(&self, now: Monotonic) -> bool {
         !self.by_path.values().any(|file| file.keeps_the_start_waiting(now))
     }
@@ -240,6 +240,43 @@ mod tests {
     }
 
     #[test]
+    fn the_start_waits_for_the_load_thread_as_long_as_it_takes() {
+        let mut folder = Folder::new();
+        let order = folder.scan(0, 10, 0).unwrap();
+        for minute in 1..=60 {
+            // Its turn does not come; it is even written anew meanwhile.
+            folder.scan(minute * 60_000, 10 + minute, WALL_MS + minute * 60_000);
+            assert!(!folder.files.initial_settled(folder.now()), "after {minute} minutes");
+        }
+        folder.end(&order, Loaded::Changed);
+        assert!(!folder.files.initial_settled(folder.now()), "it has changed once");
+        let order = folder.scan(3_601_000, 70, WALL_MS + 3_600_000).unwrap();
+        folder.now_ms += 60_000;
+        assert!(!folder.files.initial_settled(folder.now()));
+        folder.end(&order, Loaded::Known("aa".to_owned()));
+        assert!(folder.files.initial_settled(folder.now()));
+    }
+
+    #[test]
+    fn the_start_gives_up_a_file_that_keeps_changing_for_ten_seconds() {
+        let mut folder = Folder::new();
+        for step in 0..=100 {
+            let now = step * 100;
+            assert!(folder.scan(now, 10 + step, WALL_MS + now).is_none());
+            assert!(!folder.files.initial_settled(folder.now()), "at {now} ms");
+        }
+        folder.scan(10_100, 200, WALL_MS + 10_100);
+        assert!(folder.files.initial_settled(folder.now()));
+        // Gone is no matter either.
+        let mut folder = Folder::new();
+        folder.scan(0, 10, WALL_MS);
+        folder.scan_nothing(100);
+        assert!(!folder.files.initial_settled(folder.now()));
+        folder.scan_nothing(700);
+        assert!(folder.files.initial_settled(folder.now()));
+    }
+
+    #[test]
     fn what_was_there_first_is_settled_when_it_was_tried() {
         let mut folder = Folder::new();
         let order = folder.scan(0, 10, 0).unwrap();
@@ -249,6 +286,14 @@ mod tests {
         let order = folder.scan(2_000, 10, 0).unwrap();
         folder.fail(&order, "aa", refused());
         assert!(folder.files.initial_settled(folder.now()));
+        // A young one only when its failure is reported: it may be a copy that has just paused.
+        let mut folder = Folder::new();
+        folder.scan(0, 10, WALL_MS);
+        let order = folder.scan(300, 10, WALL_MS).unwrap();
+        folder.fail(&order, "aa", refused());
+        assert!(!folder.files.initial_settled(folder.now()));
+        folder.scan(2_300, 10, WALL_MS);
+        assert!(folder.problem().is_some() && folder.files.initial_settled(folder.now()));
         // What comes later is nobody's to wait for.
         assert!(Folder::new().files.initial_settled(folder.now()));
     }

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Read;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -47,7 +48,10 @@ pub(super) fn run(shared: &Shared, ordered: &Receiver<LoadOrder>, done: &SyncSen
         if shared.stopping.load(Ordering::Acquire) {
             return;
         }
-        let loaded = load(&shared.sandbox, &order, shared.config.module_bytes_max);
+        // An order without an answer would keep its file waiting for ever.
+        let loaded =
+            catch_unwind(AssertUnwindSafe(|| load(&shared.sandbox, &order, shared.config.module_bytes_max)))
+                .unwrap_or_else(|_| Loaded::Unreadable("loading it panicked".to_owned()));
         shared.files.lock().loaded(&order, loaded, clock::monotonic(), clock::wall_ms());
         shared.publish();
         // The scan thread looks when this file's next moment is; a full channel wakes it as well.

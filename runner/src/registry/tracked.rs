@@ -27,6 +27,8 @@ const RETRY: Duration = Duration::from_secs(2);
 /// How long a file may look wrong, and how long it may end in the middle, before it is reported.
 const HOLD_BACK: Duration = Duration::from_secs(2);
 const HOLD_BACK_INCOMPLETE: Duration = Duration::from_secs(10);
+/// A file of the start that has changed again and again for so long is not waited for any more.
+const RESTLESS: Duration = Duration::from_secs(10);
 /// Scans, and time, after which a file that is not there counts as deleted.
 const MISSING_SCANS: u32 = 2;
 const MISSING: Duration = Duration::from_millis(500);
@@ -36,7 +38,6 @@ const MISSING: Duration = Duration::from_millis(500);
 pub(super) struct Tracked {
     pub(super) stem: String,
     id: Option<FileId>,
-    first_seen: Monotonic,
     changed_at: Monotonic,
     length_changed_at: Monotonic,
     moved_in: bool,
@@ -47,11 +48,15 @@ pub(super) struct Tracked {
     /// Since when the state is another one.
     unsettled_at: Monotonic,
     tried_at: Option<Monotonic>,
+    ordered_at: Monotonic,
     held: Option<Held>,
     pub(super) good: Option<Good>,
     pub(super) problem: Option<Problem>,
     /// Was there at the start, and nothing is known of it yet.
     initial: bool,
+    /// Since when it has been changing under our eyes. The time that it waited for the load thread is not
+    /// counted: this moves on with it.
+    changing_since: Option<Monotonic>,
     manifest_said: bool,
 }
 
@@ -82,7 +87,6 @@ impl Tracked {
         Self {
             stem,
             id: None,
-            first_seen: now,
             changed_at: now,
             length_changed_at: now,
             moved_in: false,
@@ -91,10 +95,12 @@ impl Tracked {
             settled: None,
             unsettled_at: now,
             tried_at: None,
+            ordered_at: now,
             held: None,
             good: None,
             problem: None,
             initial: false,
+            changing_since: None,
             manifest_said: false,
         }
     }
@@ -117,8 +123,10 @@ impl Tracked {
     }
 
     /// It was there at the start, nothing is known of it yet, and it is not one that never comes to rest.
+    /// However long it waits for its turn to be loaded, it counts.
     pub(super) fn keeps_the_start_waiting(&self, now: Monotonic) -> bool {
-        self.initial && now.duration_since(self.first_seen) < HOLD_BACK_INCOMPLETE
+        let restless = self.changing_since.is_some_and(|since| now.duration_since(since) >= RESTLESS);
+        self.initial && (self.loading || !restless)
     }
 
     fn see(&mut self, id: FileId, now: Monotonic, wall_ms: u64) {
@@ -132,6 +140,9 @@ impl Tracked {
             self.length_changed_at = now;
             // Other contents: what was wrong with the old ones is no matter any more.
             self.held = None;
+        }
+        if self.id.is_some() {
+            self.changing_since.get_or_insert(now);
         }
         self.moved_in = id.age_ms(wall_ms) >= OLD_MS;
         self.id = Some(id);
@@ -159,6 +170,7 @@ impl Tracked {
         let id = self.id.filter(|_| !self.loading)?;
         if let Some(held) = self.held.take_if(|held| held.report_at <= now) {
             self.report(path, held.problem);
+            self.initial = false;
         }
         if self.settled == Some(id) || !self.is_due(now) {
             return None;
@@ -170,6 +182,7 @@ impl Tracked {
             return None;
         }
         self.loading = true;
+        self.ordered_at = now;
         self.tried_at = Some(now);
         let good = self.good.as_ref().map(|good| good.module.sha256().to_owned());
         let bad = self.problem.as_ref().and_then(|problem| problem.sha256.clone());
@@ -204,10 +217,11 @@ impl Tracked {
 
     pub(super) fn loaded(&mut self, order: &LoadOrder, loaded: Loaded, now: Monotonic, wall_ms: u64) {
         self.loading = false;
-        if !matches!(loaded, Loaded::Changed) {
-            self.initial = false;
+        if let Some(since) = &mut self.changing_since {
+            *since += now.duration_since(self.ordered_at.max(*since));
         }
         let current = self.id == Some(order.id);
+        let changed = matches!(loaded, Loaded::Changed);
         match loaded {
             Loaded::Known(sha256) => {
                 if self.good.as_ref().is_some_and(|good| good.module.sha256() == sha256) {
@@ -242,6 +256,8 @@ impl Tracked {
             }
             Loaded::Changed => {}
         }
+        // A failure that is held back is not known yet: a copy may be under way.
+        self.initial &= changed || self.held.is_some();
     }
 
     fn failed(&mut self, order: &LoadOrder, sha256: String, error: &LoadError, now: Monotonic, wall_ms: u64) {
