@@ -119,8 +119,9 @@ local function whole(text, from, to)
   return number and number >= from and number <= to and number or nil
 end
 
+-- JSON text escapes what is below a space and nothing else: DEL stands in it as it is.
 local function is_meta(text)
-  if string.find(text, '%c') then
+  if string.find(text, '[%z\1-\31]') then
     return false
   end
   local ok, pairs_of = pcall(cjson.decode, text)

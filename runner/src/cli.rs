@@ -34,7 +34,7 @@ use context::Context;
 use exit::{Code, Fault};
 use output::complain;
 
-use crate::config::LogSettings;
+use crate::config::{self, LogSettings};
 use crate::telemetry;
 
 /// Runs the command of this process.
@@ -61,7 +61,11 @@ pub fn main() -> ExitCode {
 fn answer(cli: &Cli) -> Result<Code, Fault> {
     let mut context = Context::new(cli)?;
     let (level, format) = cli.log_defaults();
-    telemetry::start(&LogSettings::resolve(&context.layers, level, format)?);
+    let log = LogSettings::resolve(&context.layers, level, format).map_err(|_| {
+        let wants_store = !matches!(cli.command, Command::Handler(_) | Command::Completions { .. });
+        config::all_problems(&context.layers, &context.machine, wants_store)
+    })?;
+    telemetry::start(&log);
     let done = dispatch(cli, &mut context);
     let written = context.out.finish();
     let code = done?;

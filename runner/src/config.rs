@@ -31,6 +31,10 @@ pub const NAMESPACE_DEFAULT: &str = "hourhand";
 /// Most slots of one runner.
 pub const CONCURRENCY_MAX: u32 = 4_096;
 
+/// What is said when nobody names a store.
+const STORE_MISSING: &str = "expected a store: give --store redis://host:port, set HOURHAND_STORE or REDIS_URL, or write store = \"...\" in \
+         hourhand.toml (the embedded store, which needs none, is not in this version)";
+
 /// Everything that is wrong with the settings, one message a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Problems(pub Vec<String>);
@@ -280,6 +284,20 @@ impl RunSettings {
     }
 }
 
+/// Everything that is wrong with the settings, of which something is: also with those that a command does not
+/// need, so that a file is mended in one go. A missing store is one of them for a command that `wants_store`.
+pub fn all_problems(layers: &Layers, machine: &Machine, wants_store: bool) -> Problems {
+    let log = LogSettings::resolve(layers, "", LogFormat::Text).err();
+    let run = RunSettings::resolve(layers, machine, false).err();
+    let mut all = Problems::default();
+    for problem in log.into_iter().chain(run).flat_map(|problems| problems.0) {
+        if !all.0.contains(&problem) && (wants_store || problem != STORE_MISSING) {
+            all.push(problem);
+        }
+    }
+    all
+}
+
 /// The handlers folder, and where compiled handlers are kept, of a command that needs no store.
 ///
 /// # Errors
@@ -307,8 +325,7 @@ fn read_store(reader: &mut Reader<'_>) -> Option<StoreSettings> {
     let url = reader.require(
         "store",
         StoreUrl::new,
-        "expected a store: give --store redis://host:port, set HOURHAND_STORE or REDIS_URL, or write store = \"...\" in \
-         hourhand.toml (the embedded store, which needs none, is not in this version)",
+        STORE_MISSING,
     )?;
     Some(StoreSettings { url, namespace })
 }

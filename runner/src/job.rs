@@ -15,6 +15,8 @@ pub const PAYLOAD_BYTES_MAX: usize = 1 << 20;
 pub const META_BYTES_MAX: usize = 4 << 10;
 /// Furthest due time, in milliseconds from now: 100 years of 365.25 days.
 pub const DELAY_MS_MAX: u64 = 3_155_760_000_000;
+/// Largest due time, in milliseconds since 1970, whatever the clock says: what a store's numbers hold exactly.
+pub const DUE_MS_MAX: u64 = (1 << 53) - 1;
 /// Attempts when neither the job nor its handler says otherwise.
 pub const MAX_ATTEMPTS_DEFAULT: u32 = 5;
 /// Most attempts that anybody may ask for.
@@ -246,6 +248,11 @@ impl NewJob {
             && ms > DELAY_MS_MAX
         {
             return Err(format!("delay of {ms} ms: expected at most 100 years ({DELAY_MS_MAX} ms)"));
+        }
+        if let Due::At(ms) = self.due
+            && ms > DUE_MS_MAX
+        {
+            return Err(format!("due time of {ms} ms: expected at most {DUE_MS_MAX}, and 100 years ahead"));
         }
         if let Some(n) = self.max_attempts
             && !(1..=MAX_ATTEMPTS_MAX).contains(&n)

@@ -271,6 +271,12 @@ async fn a_server_at_its_memory_limit_takes_no_jobs_but_outcomes() {
     );
     assert_eq!(store.claim(&claim_of("a", "s", 100, 50)).await.expect("claims work").jobs.len(), 50);
     store.heartbeat(&SessionId("s".into()), &runner()).await.expect("heartbeats work");
+    store.pause(&name("a")).await.expect("pausing works");
+    store.pause(&name("b")).await.expect("pausing works before the first job");
+    store.resume(&name("b")).await.expect("resuming works");
+    assert!(store.counts().await.expect("counting works").queues[0].paused);
+    let other = RedisStore::connect(&server.url(), &name("other"), RedisOptions::default()).expect("a URL");
+    assert_eq!(other.identity().await.expect("a first contact works").len(), 20);
     store.prune().await.expect("cleaning up works");
     store.purge(&name("a")).await.expect("cleaning up works");
     let _: () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("0").query(&mut client).expect("set");

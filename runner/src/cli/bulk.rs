@@ -14,11 +14,12 @@ use serde::Serialize;
 use tokio::sync::mpsc;
 
 use super::context::Context;
-use super::enqueue::warn_unserved;
+use super::enqueue::{in_the_way, warn_unserved};
 use super::exit::{Code, Fault};
 use super::lines::{Batch, Reading};
 use super::output::note;
 use crate::clock;
+use crate::job::NewJob;
 use crate::names::Name;
 use crate::queue::{Disposition, Enqueued, Store, StoreError};
 
@@ -163,14 +164,18 @@ async fn enqueue(
         };
         let Some(batch) = batch else { break };
         let answers = store.enqueue(&batch.jobs).await.map_err(|e| unsure(e, &batch))?;
-        tally.count(&batch, &answers);
+        for (job, answer) in tally.count(&batch, &answers) {
+            note(&format!("conflict: {}", in_the_way(store, job, answer).await));
+        }
         bar.inc(batch.jobs.len() as u64);
     }
     parser.join().unwrap_or_else(|_| Err(Fault::failed("the reader of the lines broke down")))
 }
 
 impl Tally {
-    fn count(&mut self, batch: &Batch, answers: &[Enqueued]) {
+    /// Counts the answers to a batch; returns the conflicts that are to be named.
+    fn count<'a>(&mut self, batch: &'a Batch, answers: &'a [Enqueued]) -> Vec<(&'a NewJob, &'a Enqueued)> {
+        let mut named = Vec::new();
         for (job, answer) in batch.jobs.iter().zip(answers) {
             let counter = match answer.disposition {
                 Disposition::Created => &mut self.created,
@@ -181,16 +186,14 @@ impl Tally {
             };
             *counter += 1;
             if answer.disposition == Disposition::Conflict && self.conflicts <= CONFLICTS_NAMED {
-                note(&format!(
-                    "conflict: {} exists in queue {} and is {}",
-                    answer.id, job.queue, answer.state
-                ));
+                named.push((job, answer));
             }
             if self.kinds.len() < KINDS_MAX {
                 self.kinds.insert(job.kind.clone());
             }
         }
         self.last_line = Some(batch.last_line);
+        named
     }
 }
 

@@ -199,7 +199,7 @@ async fn change(context: &mut Context, verb: Verb, selection: &DeadSelection) ->
         note(&format!("{skipped} were changed by somebody else meanwhile"));
     }
     if ended.is_err() {
-        note("the rest is as it was: the same command goes on");
+        note("the same command goes on with the rest");
     }
     ended.map(|()| Code::Done)
 }
@@ -223,7 +223,9 @@ async fn change_pages(
             .map(|view| JobRef { queue: view.job.queue.clone(), id: view.job.id.clone() })
             .collect();
         if !jobs.is_empty() {
-            for verdict in verb.apply(store, &jobs).await? {
+            let some = format!("up to {} more", jobs.len());
+            let verdicts = verb.apply(store, &jobs).await;
+            for verdict in verdicts.map_err(|error| Fault::unsure(error, &some, verb.done()))? {
                 *if verdict == Verdict::Done { &mut *done } else { &mut *skipped } += 1;
             }
         }

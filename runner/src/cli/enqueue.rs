@@ -10,8 +10,8 @@ use super::show::outcome_line;
 use super::{bulk, payload};
 use crate::clock;
 use crate::job::{JobView, NewJob, State};
-use crate::names::Name;
-use crate::queue::{Disposition, Enqueued, Store};
+use crate::names::{JobId, Name};
+use crate::queue::{Disposition, Enqueued, Store, StoreError};
 use crate::telemetry::Throttled;
 use crate::wire::job_out::{EnqueuedOut, JobOut};
 use crate::wire::{stats_out, units};
@@ -28,14 +28,12 @@ pub(super) async fn run(context: &mut Context, args: &EnqueueArgs) -> Result<Cod
     }
     let job = new_job(args, context.machine.source())?;
     let store = context.store()?;
-    let answers = store.enqueue(std::slice::from_ref(&job)).await?;
+    let answers = store.enqueue(std::slice::from_ref(&job)).await.map_err(|error| unsure(error, &job))?;
     let [answer] = &answers[..] else { return Err(Fault::failed("the store gave no answer for the job")) };
     if answer.disposition == Disposition::Conflict {
+        let there = in_the_way(&*store, &job, answer).await;
         return Err(Fault::conflict(format!(
-            "{} exists in queue {} and is {}: --on-conflict {} cannot be done",
-            answer.id,
-            job.queue,
-            answer.state,
+            "{there}: --on-conflict {} cannot be done",
             job.on_conflict.as_str()
         )));
     }
@@ -55,6 +53,29 @@ pub(super) async fn run(context: &mut Context, args: &EnqueueArgs) -> Result<Cod
         warn_unserved(&*store, &job.kind).await;
     }
     if args.wait { wait(context, &*store, &job.queue, answer).await } else { Ok(Code::Done) }
+}
+
+/// What a failed call means for its only job.
+fn unsure(error: StoreError, job: &NewJob) -> Fault {
+    let lost = matches!(error, StoreError::Unreachable(_));
+    let what = job.id.as_ref().map_or("the job", JobId::as_str);
+    let mut fault = Fault::unsure(error, what, "taken");
+    if lost && job.id.is_some() {
+        fault.message += ": with its id it can be repeated safely";
+    }
+    fault
+}
+
+/// What has the id of a job that is in conflict with it. The same id may belong to a job of another kind, which
+/// no new job replaces.
+pub(super) async fn in_the_way(store: &dyn Store, job: &NewJob, answer: &Enqueued) -> String {
+    let found = store.find(Some(&job.queue), &answer.id).await.unwrap_or_default();
+    let other = found.first().map(|view| &view.job.kind).filter(|kind| **kind != job.kind);
+    let there = format!("{} exists in queue {} and is {}", answer.id, job.queue, answer.state);
+    match other {
+        Some(kind) => format!("{there}, of kind {kind} and not {}", job.kind),
+        None => there,
+    }
 }
 
 fn new_job(args: &EnqueueArgs, source: String) -> Result<NewJob, Fault> {
@@ -105,7 +126,12 @@ async fn wait(
     queue: &Name,
     answer: &Enqueued,
 ) -> Result<Code, Fault> {
-    let Some(view) = finished(store, queue, answer).await? else {
+    let view = finished(store, queue, answer).await;
+    if view.is_err() && context.out.json() {
+        // Its id is not lost with the store.
+        context.out.value(&EnqueuedOut::from(answer));
+    }
+    let Some(view) = view? else {
         note(&format!("the record of {} is gone: retention has removed it", answer.id));
         if context.out.json() {
             context.out.value(&EnqueuedOut::from(answer));

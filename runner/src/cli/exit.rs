@@ -53,6 +53,16 @@ impl Fault {
         Self { code: Code::NotFound, message: message.into() }
     }
 
+    /// What a failed call means for `what`: when the reply may have got lost, it may have been `done`.
+    pub(super) fn unsure(error: StoreError, what: &str, done: &str) -> Self {
+        let lost = matches!(error, StoreError::Unreachable(_));
+        let mut fault = Self::from(error);
+        if lost {
+            fault.message = format!("{}\n{what} may or may not have been {done}", fault.message);
+        }
+        fault
+    }
+
     /// In conflict with what is there, or ambiguous.
     pub(super) fn conflict(message: impl Into<String>) -> Self {
         Self { code: Code::Conflict, message: message.into() }

@@ -67,7 +67,8 @@ async fn reschedule(
     let store = context.store()?;
     let place = place_of(&*store, job.queue.as_ref(), &job.id).await?;
     let attempt = async || store.reschedule(&place, due).await;
-    match verbs::patiently(GIVE_BACK_MAX, attempt).await? {
+    let unsure = |error| Fault::unsure(error, job.id.as_str(), "rescheduled");
+    match verbs::patiently(GIVE_BACK_MAX, attempt).await.map_err(unsure)? {
         Verdict::Done => {}
         Verdict::Asked => {
             return Err(Fault::conflict(format!("{}: a runner holds it and did not give it back", job.id)));
@@ -77,7 +78,11 @@ async fn reschedule(
             return Err(Fault::conflict(format!("{} is {state}: only a waiting job has a due time", job.id)));
         }
     }
-    let views = store.find(Some(&place.queue), &place.id).await?;
+    let views = store.find(Some(&place.queue), &place.id).await.map_err(|error| {
+        let mut fault = Fault::from(error);
+        fault.message += &format!("\n{} has been rescheduled", job.id);
+        fault
+    })?;
     let view = views.into_iter().next().ok_or_else(|| not_found(Some(&place.queue), &place.id))?;
     if context.out.json() {
         context.out.value(&JobOut::from(&view));

@@ -4,6 +4,7 @@
 //! keeps its exit code. Any other failure to write the answer is exit 1. Nothing here panics.
 
 use std::io::{self, BufWriter, IsTerminal, Write};
+use std::os::fd::AsRawFd;
 
 use serde::Serialize;
 
@@ -17,6 +18,8 @@ pub(super) struct Out {
     json: bool,
     /// Columns of the terminal that the answer goes to; `None` when it is no terminal.
     columns: Option<usize>,
+    /// The file descriptor that tells whether its reader is there, also while nothing is written.
+    watched: Option<i32>,
 }
 
 impl Out {
@@ -28,7 +31,9 @@ impl Out {
                 .map_or(80, |(terminal_size::Width(w), _)| usize::from(w.max(20)))
         });
         // Not line by line, as stdout itself would: a long list is one write per 64 KiB.
-        Self { answer: Box::new(BufWriter::with_capacity(64 << 10, stdout)), broken: None, json, columns }
+        let watched = Some(stdout.as_raw_fd());
+        let answer = Box::new(BufWriter::with_capacity(64 << 10, stdout));
+        Self { answer, broken: None, json, columns, watched }
     }
 
     /// True when the answer is to be JSON.
@@ -75,7 +80,7 @@ impl Out {
 
     /// True once nobody reads any more: a long command may stop.
     pub(super) fn is_closed(&self) -> bool {
-        self.broken.is_some()
+        self.broken.is_some() || self.watched.is_some_and(has_no_reader)
     }
 
     /// Sends on the rest.
@@ -91,6 +96,15 @@ impl Out {
             _ => Ok(()),
         }
     }
+}
+
+/// True when the other end of a pipe, socket or terminal is closed. Never waits.
+fn has_no_reader(fd: i32) -> bool {
+    let mut asked = libc::pollfd { fd, events: 0, revents: 0 };
+    // SAFETY: poll() gets one valid pollfd that outlives the call, and its count.
+    #[allow(unsafe_code, reason = "the standard library does not poll")]
+    let answered = unsafe { libc::poll(&raw mut asked, 1, 0) };
+    answered == 1 && asked.revents & (libc::POLLERR | libc::POLLHUP) != 0
 }
 
 /// Writes a remark to stderr; nobody to read it is no error.
@@ -140,7 +154,7 @@ pub(super) mod tests {
 
     pub(in crate::cli) fn captured(json: bool, columns: Option<usize>) -> (Out, Captured) {
         let captured = Captured::default();
-        (Out { answer: Box::new(captured.clone()), broken: None, json, columns }, captured)
+        (Out { answer: Box::new(captured.clone()), broken: None, json, columns, watched: None }, captured)
     }
 
     struct Failing(io::ErrorKind, usize);
@@ -161,7 +175,7 @@ pub(super) mod tests {
     fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
         for (kind, fine) in [(io::ErrorKind::BrokenPipe, true), (io::ErrorKind::StorageFull, false)] {
             let mut out =
-                Out { answer: Box::new(Failing(kind, 0)), broken: None, json: false, columns: None };
+                Out { answer: Box::new(Failing(kind, 0)), broken: None, json: false, columns: None, watched: None };
             out.line("a");
             assert!(out.is_closed());
             out.line("b");

@@ -48,14 +48,17 @@ pub(super) async fn run(context: &mut Context, command: &QueueCommand) -> Result
             }
         }
         QueueCommand::Pause { queue } => {
-            if !is_known(&*store, queue).await? {
+            let known = is_known(&*store, queue).await?;
+            let unsure = |error| Fault::unsure(error, &format!("queue {queue}"), "paused");
+            store.pause(queue).await.map_err(unsure)?;
+            if !known {
                 note(&format!("queue {queue} has no job yet: it is paused for those to come"));
             }
-            store.pause(queue).await?;
             say_paused(context, queue, true);
         }
         QueueCommand::Resume { queue } => {
-            store.resume(queue).await?;
+            let unsure = |error| Fault::unsure(error, &format!("queue {queue}"), "resumed");
+            store.resume(queue).await.map_err(unsure)?;
             say_paused(context, queue, false);
         }
         QueueCommand::Purge { queue, yes } => purge(context, &*store, queue, *yes).await?,
@@ -151,7 +154,7 @@ async fn purge(context: &mut Context, store: &dyn Store, queue: &Name, yes: bool
             if deleted > 0 {
                 note(&format!("{deleted} jobs were deleted before the store failed"));
             }
-            Fault::from(error)
+            Fault::unsure(error, "some of the others", "deleted")
         })?;
         deleted += count;
         if !more {

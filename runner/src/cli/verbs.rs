@@ -42,7 +42,8 @@ struct Answer<'a> {
     id: &'a str,
     queue: Option<Name>,
     result: &'static str,
-    /// The state that stands in the way, or in which it is now.
+    /// The state in which it is now: after the verb, or the one that stands in the way. `null` when there is
+    /// no such job (any more), or nobody knows.
     state: Option<State>,
     #[serde(skip)]
     code: Code,
@@ -51,11 +52,21 @@ struct Answer<'a> {
 }
 
 impl Verb {
-    fn done(self) -> &'static str {
+    /// What has happened to a job to which it was done.
+    pub(super) fn done(self) -> &'static str {
         match self {
             Self::Cancel(_) => "cancelled",
             Self::Retry | Self::RetryDead => "requeued",
             Self::Delete | Self::DeleteDead => "deleted",
+        }
+    }
+
+    /// The state of a job to which it was done; none is left of a deleted one.
+    fn state_after(self) -> Option<State> {
+        match self {
+            Self::Cancel(_) => Some(State::Cancelled),
+            Self::Retry | Self::RetryDead => Some(State::Ready),
+            Self::Delete | Self::DeleteDead => None,
         }
     }
 
@@ -73,7 +84,7 @@ impl Verb {
     }
 }
 
-/// Does `verb` to the jobs with these ids and says what became of each.
+/// Does `verb` to the jobs with these ids and says what became of each, in the order of the ids.
 pub(super) async fn run(
     context: &mut Context,
     verb: Verb,
@@ -84,40 +95,69 @@ pub(super) async fn run(
     let mut answers = Vec::with_capacity(ids.len());
     let mut ended = Ok(());
     for ids in ids.chunks(BATCH_MAX) {
-        if let Err(fault) = chunk(&*store, verb, ids, queue, &mut answers).await {
-            ended = Err(fault);
-            break;
+        let mut slots: Vec<Option<Answer<'_>>> = ids.iter().map(|_| None).collect();
+        if ended.is_ok() {
+            ended = chunk(&*store, verb, ids, queue, &mut slots).await;
         }
+        // What was not reached is as it was.
+        let untried = |id| Answer::failed(id, "untried", Code::Away, format!("{id} was not tried"));
+        answers.extend(slots.into_iter().zip(ids).map(|(slot, id)| slot.unwrap_or_else(|| untried(id))));
     }
     let worst = answers.iter().map(|a| a.code).max().unwrap_or(Code::Done);
     report(context, answers);
     ended.map(|()| worst)
 }
 
+/// Fills `slots` with the answers for `ids`; those that it did not come to stay empty.
 async fn chunk<'a>(
     store: &dyn Store,
     verb: Verb,
     ids: &'a [JobId],
     queue: Option<&Name>,
-    answers: &mut Vec<Answer<'a>>,
+    slots: &mut [Option<Answer<'a>>],
 ) -> Result<(), Fault> {
     let mut places = Vec::new();
-    for id in ids {
+    for (slot, id) in slots.iter_mut().zip(ids) {
         match place(store, verb, queue, id).await {
-            Ok(place) => places.push((id, place)),
-            Err(Unfit::Answer(answer)) => answers.push(*answer),
+            Ok(place) => places.push((slot, id, place)),
+            Err(Unfit::Answer(answer)) => *slot = Some(*answer),
             Err(Unfit::Fault(fault)) => return Err(fault),
         }
     }
-    let refs: Vec<JobRef> = places.iter().map(|(_, place)| place.clone()).collect();
+    let refs: Vec<JobRef> = places.iter().map(|(_, _, place)| place.clone()).collect();
     if refs.is_empty() {
         return Ok(());
     }
-    let verdicts = verb.apply(store, &refs).await?;
-    for ((id, place), verdict) in places.into_iter().zip(verdicts) {
-        answers.push(settle(store, verb, id, place, verdict).await?);
+    let verdicts = match verb.apply(store, &refs).await {
+        Ok(verdicts) => verdicts,
+        Err(error) => {
+            if matches!(error, StoreError::Unreachable(_)) {
+                for (slot, id, place) in places {
+                    *slot = Some(Answer::unsure(verb, id, place));
+                }
+            }
+            return Err(error.into());
+        }
+    };
+    let mut ended = Ok(());
+    for ((slot, id, place), verdict) in places.into_iter().zip(verdicts) {
+        // Once the store is away, nobody is waited for any more; what was done is said all the same.
+        if ended.is_err() && verdict == Verdict::Asked {
+            *slot = Some(Answer::asked(id, place, None));
+            continue;
+        }
+        match settle(store, verb, id, place.clone(), verdict).await {
+            Ok(answer) => *slot = Some(answer),
+            Err(error) => {
+                *slot = Some(match verb {
+                    Verb::Cancel(_) => Answer::asked(id, place, None),
+                    _ => Answer::unsure(verb, id, place),
+                });
+                ended = Err(error.into());
+            }
+        }
     }
-    Ok(())
+    ended
 }
 
 enum Unfit<'a> {
@@ -159,7 +199,7 @@ async fn settle<'a>(
     id: &'a JobId,
     place: JobRef,
     verdict: Verdict,
-) -> Result<Answer<'a>, Fault> {
+) -> Result<Answer<'a>, StoreError> {
     let verdict = match (verdict, verb) {
         (Verdict::Asked, Verb::Cancel(_)) => return stopped(store, id, place).await,
         (Verdict::Asked, _) => {
@@ -172,7 +212,11 @@ async fn settle<'a>(
         (verdict, _) => verdict,
     };
     let mut answer = match verdict {
-        Verdict::Done => Answer::done(id, verb.done(), format!("{id} {}", verb.done())),
+        Verdict::Done => {
+            let mut answer = Answer::done(id, verb.done(), format!("{id} {}", verb.done()));
+            answer.state = verb.state_after();
+            answer
+        }
         Verdict::Asked => Answer::failed(
             id,
             "asked",
@@ -201,7 +245,7 @@ async fn settle<'a>(
 }
 
 /// Waits until a running job that was told to stop has done so.
-async fn stopped<'a>(store: &dyn Store, id: &'a JobId, place: JobRef) -> Result<Answer<'a>, Fault> {
+async fn stopped<'a>(store: &dyn Store, id: &'a JobId, place: JobRef) -> Result<Answer<'a>, StoreError> {
     let told = clock::monotonic();
     let state = loop {
         let views = store.find(Some(&place.queue), id).await?;
@@ -213,13 +257,14 @@ async fn stopped<'a>(store: &dyn Store, id: &'a JobId, place: JobRef) -> Result<
         tokio::time::sleep(LOOK_EVERY).await;
     };
     let mut answer = match state {
+        // Retention may have removed it since.
         Some(State::Cancelled) | None => Answer::done(id, "cancelled", format!("{id} cancelled")),
         Some(state) if state.is_finished() => {
             Answer::failed(id, "conflict", Code::Conflict, format!("{id} is {state}: it finished first"))
         }
-        Some(state) => Answer::done(id, "asked", format!("{id} is {state}: its runner was asked to stop it")),
+        Some(state) => return Ok(Answer::asked(id, place, Some(state))),
     };
-    (answer.queue, answer.state) = (Some(place.queue), state);
+    (answer.queue, answer.state) = (Some(place.queue), state.or(Some(State::Cancelled)));
     Ok(answer)
 }
 
@@ -241,6 +286,19 @@ pub(super) async fn patiently(
 impl<'a> Answer<'a> {
     fn done(id: &'a JobId, result: &'static str, message: String) -> Self {
         Self { id: id.as_str(), queue: None, result, state: None, code: Code::Done, message }
+    }
+
+    /// A runner has been told to stop it; `state` is what is known of it since.
+    fn asked(id: &'a JobId, place: JobRef, state: Option<State>) -> Self {
+        let is = state.map(|state| format!(" is {state}")).unwrap_or_default();
+        let message = format!("{id}{is}: its runner was asked to stop it");
+        Self { queue: Some(place.queue), state, ..Self::done(id, "asked", message) }
+    }
+
+    /// The call may have been done, but its reply did not come.
+    fn unsure(verb: Verb, id: &'a JobId, place: JobRef) -> Self {
+        let message = format!("{id} may or may not have been {}", verb.done());
+        Self { queue: Some(place.queue), ..Self::failed(id, "unsure", Code::Away, message) }
     }
 
     fn failed(id: &'a JobId, result: &'static str, code: Code, message: String) -> Self {

@@ -62,6 +62,8 @@ pub struct Layers {
     flags: BTreeMap<&'static str, String>,
     variables: BTreeMap<String, String>,
     file: BTreeMap<&'static str, Found>,
+    /// What the file holds that is no setting: reported together with what is wrong with the settings.
+    strays: Problems,
 }
 
 impl fmt::Debug for Layers {
@@ -95,13 +97,14 @@ impl Layers {
                 Err(_) => problems.push(format!("{key}: expected UTF-8 text, got other bytes")),
             }
         }
-        problems.or(Self { flags, variables: ours, file: BTreeMap::new() })
+        problems.or(Self { flags, variables: ours, file: BTreeMap::new(), strays: Problems::default() })
     }
 
     /// Adds the settings file: the one that flag or variable names, else [`FILE_DEFAULT`] in `dir` if it is there.
     ///
     /// # Errors
-    /// When a named file is missing, or the file cannot be read or holds anything that is not a setting.
+    /// When a named file is missing, or the file cannot be read or is not TOML. Whatever in it is not a setting is
+    /// reported by everybody who reads a setting.
     pub fn with_file(mut self, named: Option<&str>, dir: &Path) -> Result<Self, Problems> {
         let named = named.map(str::to_owned).or_else(|| self.variables.get("HOURHAND_CONFIG").cloned());
         let path = named.as_ref().map_or_else(|| dir.join(FILE_DEFAULT), PathBuf::from);
@@ -110,8 +113,13 @@ impl Layers {
             return Ok(self);
         }
         let text = read(&path).map_err(|e| Problems::one(format!("{shown}: cannot be read: {e}")))?;
-        self.file = parse(shown, &text)?;
+        (self.file, self.strays) = parse(shown, &text)?;
         Ok(self)
+    }
+
+    /// What the file holds that is no setting.
+    pub(super) fn strays(&self) -> &Problems {
+        &self.strays
     }
 
     /// The setting, from the first layer that has it.
@@ -153,7 +161,7 @@ fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|e| e.to_string())
 }
 
-fn parse(shown: &str, text: &str) -> Result<BTreeMap<&'static str, Found>, Problems> {
+fn parse(shown: &str, text: &str) -> Result<(BTreeMap<&'static str, Found>, Problems), Problems> {
     let text = text.strip_prefix('\u{feff}').unwrap_or(text);
     let line_of =
         |at: usize| text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1;
@@ -180,7 +188,7 @@ fn parse(shown: &str, text: &str) -> Result<BTreeMap<&'static str, Found>, Probl
             Err(message) => problems.push(format!("{shown}:{line}: {name}: {message}")),
         }
     }
-    problems.or(found)
+    Ok((found, problems))
 }
 
 /// A value of the file as the text that a flag would carry.

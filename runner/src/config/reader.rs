@@ -9,7 +9,7 @@ pub(super) struct Reader<'a> {
 
 impl<'a> Reader<'a> {
     pub(super) fn new(layers: &'a Layers) -> Self {
-        Self { layers, problems: Problems::default() }
+        Self { layers, problems: layers.strays().clone() }
     }
 
     /// The setting, if somebody gave it and it is right; what is wrong with it is noted.

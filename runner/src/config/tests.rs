@@ -155,6 +155,20 @@ fn all_problems_are_reported_together_and_each_names_its_place() {
 }
 
 #[test]
+fn unknown_keys_and_bad_values_are_reported_together() {
+    let file = "leese = '5s'\nlease = '5'\nkinds = 3\nlog = 'loud'\nconcurrency = 0\n";
+    let layers = layers(&[], &[], file).expect("TOML");
+    let all = all_problems(&layers, &machine(), true);
+    for (line, part) in [(1, "unknown key"), (2, "lease: "), (3, "kinds: "), (4, "log: "), (5, "concurrency: ")] {
+        let found = all.0.iter().filter(|p| p.starts_with(&format!("hourhand.toml:{line}: {part}"))).count();
+        assert_eq!(found, 1, "{part}: {all}");
+    }
+    assert_eq!(all.0.len(), 6, "and the store: {all}");
+    assert_eq!(all_problems(&layers, &machine(), false).0.len(), 5);
+    assert_eq!(StoreSettings::resolve(&layers).expect_err("strict").0.len(), 3, "unknown, a list, no store");
+}
+
+#[test]
 fn the_file_is_strict() {
     let cases = [
         ("\nleese = '5s'\n", "hourhand.toml:2: unknown key \"leese\": expected one of cache_dir, "),

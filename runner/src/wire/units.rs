@@ -18,6 +18,9 @@ const DURATION_UNITS: [(&str, u64); 7] = [
     ("ms", 1),
 ];
 
+/// What a date is that nobody can write.
+const BEYOND: &str = "beyond all calendars";
+
 /// Units of sizes, in bytes.
 const SIZE_UNITS: [(&str, u64); 9] = [
     ("B", 1),
@@ -104,13 +107,28 @@ pub fn size_bytes(text: &str) -> Result<u64, String> {
 /// # Errors
 /// When it is no duration, negative, or over 100 years.
 pub fn delay_ms(text: &str, now_ms: u64) -> Result<u64, String> {
-    let ms = duration_ms(text)?;
-    if ms > DELAY_MS_MAX {
-        let date =
-            now_ms.checked_add(ms).and_then(date_of).unwrap_or_else(|| "a date out of all range".to_owned());
-        return Err(format!("expected a delay of at most 100 years, got {text:?}: that is {date}"));
+    let too_far = |ms: Option<u64>| {
+        let date = ms.and_then(|ms| now_ms.checked_add(ms)).and_then(date_of);
+        let date = date.unwrap_or_else(|| BEYOND.to_owned());
+        format!("expected a delay of at most 100 years, got {text:?}: that is {date}")
+    };
+    match duration_ms(text) {
+        Ok(ms) if ms > DELAY_MS_MAX => Err(too_far(Some(ms))),
+        Ok(ms) => Ok(ms),
+        // Too long for the exact numbers, or written with an exponent.
+        Err(message) => match rough_ms(text) {
+            Some(ms) if ms > DELAY_MS_MAX as f64 => Err(too_far((ms < 1e18).then_some(ms as u64))),
+            _ => Err(message),
+        },
     }
-    Ok(ms)
+}
+
+/// Roughly the milliseconds of a number with one unit that [`duration_ms`] refuses, for a message.
+fn rough_ms(text: &str) -> Option<f64> {
+    let number = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let (_, unit) = DURATION_UNITS.iter().find(|(name, _)| *name == &text[number.len()..])?;
+    number.bytes().all(|b| b.is_ascii_digit() || matches!(b, b'.' | b'e' | b'E' | b'+')).then_some(())?;
+    Some(number.parse::<f64>().ok()? * *unit as f64)
 }
 
 /// An instant at which a job is to start, in milliseconds since 1970, rounded up. One in the past (from
@@ -119,12 +137,46 @@ pub fn delay_ms(text: &str, now_ms: u64) -> Result<u64, String> {
 /// # Errors
 /// When it is not RFC 3339 with an offset, before 1970, or over 100 years after `now_ms`.
 pub fn due_instant_ms(text: &str, now_ms: u64) -> Result<u64, String> {
+    let too_far =
+        |date: &str| format!("expected an instant at most 100 years ahead, got {text:?}: that is {date}");
+    if is_beyond(text) {
+        return Err(too_far(BEYOND));
+    }
     let ms = instant_ms(text)?;
     if ms > now_ms.saturating_add(DELAY_MS_MAX) {
-        let date = date_of(ms).unwrap_or_else(|| text.to_owned());
-        return Err(format!("expected an instant at most 100 years ahead, got {text:?}: that is {date}"));
+        return Err(too_far(&date_of(ms).unwrap_or_else(|| BEYOND.to_owned())));
     }
     Ok(ms)
+}
+
+/// True for a date that has the form of an instant and is behind all that can be reckoned with.
+fn is_beyond(text: &str) -> bool {
+    let year_digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let (date, rest) = text.split_at(year_digits);
+    match year_digits {
+        4 if date == "9999" => {
+            // The last hours of the last year may lie outside in one offset and inside in another.
+            let plain = text.trim_end_matches(['Z', 'z']);
+            let plain = match plain.rfind(['+', '-']) {
+                Some(at) if at > 10 => &plain[..at],
+                _ => plain,
+            };
+            text.parse::<jiff::Timestamp>().is_err()
+                && plain.len() < text.len()
+                && plain.parse::<jiff::civil::DateTime>().is_ok()
+        }
+        5.. => rest.starts_with('-') && rest.contains(['T', 't', ' ']),
+        _ => false,
+    }
+}
+
+/// True when the seconds of an instant are a leap second. No clock here knows those, and none of its
+/// neighbours is what was asked for.
+fn is_leap_second(text: &str) -> bool {
+    let Some((_, time)) = text.split_once(['T', 't', ' ']) else { return false };
+    let digits: String =
+        time.chars().filter(|c| *c != ':').take_while(char::is_ascii_digit).skip(4).take(2).collect();
+    digits == "60"
 }
 
 /// An instant in milliseconds since 1970, rounded up.
@@ -136,6 +188,9 @@ pub fn instant_ms(text: &str) -> Result<u64, String> {
         |hint: &str| Err(format!("expected an instant such as 2026-12-01T09:00:00Z, got {text:?}{hint}"));
     if let Some(hint) = epoch_hint(text) {
         return fail(&hint);
+    }
+    if is_leap_second(text) {
+        return fail(": it is a leap second: write the second before or after it");
     }
     // Temporal's annotations (`...Z[Europe/Paris]`) are beyond RFC 3339.
     if !text.contains('[')
@@ -304,7 +359,15 @@ mod tests {
         assert_eq!(delay_ms("100y", NOW), Ok(DELAY_MS_MAX));
         let message = delay_ms("36526d", NOW).expect_err("over 100 years");
         assert!(message.contains("100 years") && message.contains("2126-"), "{message}");
-        assert!(delay_ms("99999999y", NOW).expect_err("too far").contains("out of all range"));
+        assert!(delay_ms("99999999y", NOW).expect_err("too far").contains("beyond all calendars"));
+        for text in ["1e18s", "1E300y", "99999999999999999y", "9999999999999999999s", "1e999d"] {
+            let message = delay_ms(text, NOW).expect_err(text);
+            assert!(message.contains("100 years") && message.contains("beyond all calendars"), "{message}");
+        }
+        assert!(delay_ms("1e10s", NOW).expect_err("exponent").contains("2343-"), "the date of it");
+        for text in ["1e3s", "infs", "NaNs", "1e18", "-1e18s"] {
+            assert!(delay_ms(text, NOW).expect_err(text).contains("expected a duration"), "{text}");
+        }
     }
 
     #[test]
@@ -330,7 +393,18 @@ mod tests {
             ("1772323200", "2026-03-01T00:00:00.000Z"),
             ("1000000000000000000", "a number is no date"),
             ("2200-01-01T00:00:00Z", "2200-01-01T00:00:00.000Z"),
-            ("9998-12-31T23:59:59Z", "100 years"),
+            ("9998-12-31T23:59:59Z", "9998-12-31T23:59:59.000Z"),
+            (
+                "9999-12-31T23:59:59Z",
+                "100 years ahead, got \"9999-12-31T23:59:59Z\": that is beyond all calendars",
+            ),
+            ("9999-12-31T23:59:59.5-12:00", "beyond all calendars"),
+            ("10000-01-01T00:00:00Z", "beyond all calendars"),
+            ("9999-13-31T23:59:59Z", "expected an instant such as"),
+            ("9999-12-31T23:59:59", "needs an offset"),
+            ("2026-12-31T23:59:60Z", "a leap second"),
+            ("2026-12-31t23:59:60.5+01:00", "a leap second"),
+            ("2026-12-31T23:59:61Z", "expected an instant"),
             ("1e18", "expected an instant"),
         ] {
             let message = due_instant_ms(text, NOW).expect_err(text);

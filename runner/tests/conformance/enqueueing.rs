@@ -321,3 +321,128 @@ pub(crate) async fn two_namespaces_never_meet<B: Bed>(bed: B) {
     assert_eq!(one.find(None, &id("x")).await, Ok(vec![]));
     assert_eq!(view(&two, &id("x")).await.job.payload, "two");
 }
+
+/// A file is checked whole by [`NewJob::validate`] before anything of it is taken: a store that refused what
+/// passed there would stop in the middle of the file.
+async fn assert_one_verdict(store: &dyn Store, job: NewJob) {
+    let taken = store.enqueue(std::slice::from_ref(&job)).await;
+    match job.validate() {
+        Err(_) => assert!(matches!(taken, Err(StoreError::Invalid(_))), "{taken:?}: {job:?}"),
+        Ok(()) => {
+            let taken = taken.unwrap_or_else(|error| panic!("{error}: {job:?}")).remove(0);
+            let view = store.find(Some(&job.queue), &taken.id).await.expect("find answers").remove(0);
+            assert_eq!(view.job.meta, job.meta);
+            assert_eq!(view.job.traceparent.unwrap_or_default(), job.traceparent.unwrap_or_default());
+            assert_eq!(view.job.source, job.source);
+            assert_eq!((view.job.max_attempts, view.job.timeout_ms), (job.max_attempts, job.timeout_ms));
+            assert_eq!(view.job.payload, job.payload);
+        }
+    }
+}
+
+/// Characters at the edges of what texts may hold.
+const ODD: [char; 24] = [
+    '\0',
+    '\u{1}',
+    '\t',
+    '\n',
+    '\u{1e}',
+    '\u{1f}',
+    ' ',
+    '"',
+    '/',
+    ':',
+    '\\',
+    '~',
+    '\u{7f}',
+    '\u{80}',
+    '\u{85}',
+    '\u{9f}',
+    '\u{a0}',
+    'é',
+    '\u{2028}',
+    '\u{3000}',
+    '\u{d7ff}',
+    '\u{feff}',
+    '\u{ffff}',
+    '\u{10ffff}',
+];
+
+pub(crate) async fn what_passes_the_check_is_taken<B: Bed>(bed: B) {
+    let store = bed.store();
+    for odd in ODD {
+        for text in [odd.to_string(), format!("a{odd}b"), format!("{odd}a"), format!("a{odd}")] {
+            let meta = |key: &str, value: &str| vec![(key.to_owned(), value.to_owned())];
+            assert_one_verdict(store, NewJob { meta: meta(&text, "v"), ..job("a") }).await;
+            assert_one_verdict(store, NewJob { meta: meta("k", &text), ..job("a") }).await;
+            assert_one_verdict(store, NewJob { source: text.clone(), ..job("a") }).await;
+            assert_one_verdict(store, NewJob { traceparent: Some(text.clone()), ..job("a") }).await;
+            if let Ok(id) = text.parse() {
+                assert_one_verdict(store, NewJob { id: Some(id), ..job("a") }).await;
+            }
+        }
+    }
+    for (source, traceparent) in [(256, 128), (257, 1), (1, 129)] {
+        let traceparent = Some("t".repeat(traceparent));
+        assert_one_verdict(store, NewJob { source: "s".repeat(source), traceparent, ..job("a") }).await;
+    }
+    for length in [1, 199, 200] {
+        assert_one_verdict(store, NewJob { id: Some(id(&"i".repeat(length))), ..job("a") }).await;
+        assert_one_verdict(store, NewJob { id: Some(id(&"é".repeat(length.min(100)))), ..job("b") }).await;
+    }
+    for text in ["7-abcde", "0-abcde", "99999999999999-abcde", "~c 1 2", "a/b", "+1", "@1", "null", "-"] {
+        assert_one_verdict(store, NewJob { id: Some(id(text)), ..job("c") }).await;
+    }
+    for due in [
+        Due::In(0),
+        Due::In(DELAY_MS_MAX),
+        Due::In(DELAY_MS_MAX + 1),
+        Due::In(u64::MAX),
+        Due::At(0),
+        Due::At(1),
+        Due::At(1_000_000_000_000),
+        Due::At(u64::MAX),
+    ] {
+        assert_one_verdict(store, NewJob { due, ..job("a") }).await;
+    }
+    for max_attempts in [0, 1, 999, 1_000, 1_001, u32::MAX] {
+        assert_one_verdict(store, NewJob { max_attempts: Some(max_attempts), ..job("a") }).await;
+    }
+    for timeout_ms in [0, 1, 86_399_999, 86_400_000, 86_400_001, u64::MAX] {
+        assert_one_verdict(store, NewJob { timeout_ms: Some(timeout_ms), ..job("a") }).await;
+    }
+    for (key, value) in [(0, 1), (1, 0), (1, 4_095), (1, 4_096), (4_096, 0), (2_048, 2_049)] {
+        let meta = vec![("k".repeat(key), "\u{7f}".repeat(value))];
+        assert_one_verdict(store, NewJob { meta, ..job("a") }).await;
+    }
+    let many = (0..1_500).map(|n| (format!("k{}", n % 10), String::new())).collect();
+    assert_one_verdict(store, NewJob { meta: many, ..job("a") }).await;
+}
+
+pub(crate) async fn what_passes_the_check_is_taken_whatever_is_in_it<B: Bed>(bed: B) {
+    let store = bed.store();
+    let mut random = crate::random::Random::seeded();
+    let text = |random: &mut crate::random::Random, max: usize| -> String {
+        let length = random.below(max);
+        (0..length).map(|_| if random.below(3) == 0 { random.of(&ODD) } else { 'x' }).collect()
+    };
+    for _ in 0..600 {
+        let pairs = random.below(4);
+        let meta: Vec<(String, String)> =
+            (0..pairs).map(|_| (text(&mut random, 6), text(&mut random, 12))).collect();
+        let new = NewJob {
+            id: text(&mut random, 8).parse().ok(),
+            meta,
+            source: text(&mut random, 4),
+            traceparent: Some(text(&mut random, 4)),
+            due: random.of(&[Due::NOW, Due::In(DELAY_MS_MAX), Due::At(0), Due::At(1 << 41)]),
+            max_attempts: random.of(&[None, Some(0), Some(1), Some(1_000), Some(1_001)]),
+            timeout_ms: random.of(&[None, Some(0), Some(1), Some(86_400_000), Some(86_400_001)]),
+            priority: random.of(&Priority::ALL),
+            payload: text(&mut random, 20).into(),
+            on_conflict: OnConflict::Replace,
+            ..job("a")
+        };
+        assert_one_verdict(store, new).await;
+    }
+}

@@ -152,7 +152,8 @@ pub(crate) async fn lanes_of_any_size_are_listed_in_one_order<B: Bed>(bed: B) {
 
 pub(crate) async fn a_bad_cursor_or_limit_is_refused<B: Bed>(bed: B) {
     let store = bed.store();
-    for bad in ["", "x", "w:1", "z:1:2", "w:x:y", "😀"] {
+    let huge = ["r:18446744073709551615:x", "w:18446744073709551615:x", "f:9007199254740992:x"];
+    for bad in ["", "x", "w:1", "z:1:2", "w:x:y", "w:-1:y", "😀"].into_iter().chain(huge) {
         let asked = store.list(&ListQuery { cursor: Some(bad.to_owned()), ..query(5) }).await;
         assert!(matches!(asked, Err(StoreError::Invalid(_))), "{bad:?}: {asked:?}");
     }

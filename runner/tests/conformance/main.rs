@@ -39,6 +39,8 @@ macro_rules! conformance {
                 payloads_are_opaque_bytes
                 a_payload_of_a_mebibyte_travels_alone
                 a_batch_is_taken_whole_or_not_at_all
+                what_passes_the_check_is_taken
+                what_passes_the_check_is_taken_whatever_is_in_it
                 instants_in_the_past_mean_now
                 delays_of_a_millisecond_to_a_century_are_exact
                 an_id_that_exists_is_kept

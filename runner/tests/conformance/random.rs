@@ -13,17 +13,30 @@ const STEPS: usize = 1_500;
 const KINDS: [&str; 3] = ["a", "b", "c"];
 
 /// xorshift64*: small, and the same everywhere.
-struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    fn below(&mut self, limit: usize) -> usize {
+    /// Seeded anew; the seed is printed.
+    pub(crate) fn seeded() -> Self {
+        let given = std::env::var("HOURHAND_SEED").ok().and_then(|seed| seed.parse().ok());
+        let mut bytes = [0u8; 8];
+        getrandom::fill(&mut bytes).expect("random bytes");
+        let seed = given.unwrap_or(u64::from_le_bytes(bytes) | 1);
+        #[allow(clippy::print_stdout, reason = "whoever sees it fail repeats it with this")]
+        {
+            println!("HOURHAND_SEED={seed}");
+        }
+        Self(seed)
+    }
+
+    pub(crate) fn below(&mut self, limit: usize) -> usize {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
         (self.0.wrapping_mul(0x2545_F491_4F6C_DD1D) >> 33) as usize % limit
     }
 
-    fn of<T: Copy>(&mut self, items: &[T]) -> T {
+    pub(crate) fn of<T: Copy>(&mut self, items: &[T]) -> T {
         items[self.below(items.len())]
     }
 
@@ -126,15 +139,7 @@ async fn operate(random: &mut Random, store: &dyn Store) {
 
 pub(crate) async fn random_steps_keep_every_job_in_exactly_one_place<B: Bed>(bed: B) {
     let store = bed.store();
-    let given = std::env::var("HOURHAND_SEED").ok().and_then(|seed| seed.parse().ok());
-    let mut bytes = [0u8; 8];
-    getrandom::fill(&mut bytes).expect("random bytes");
-    let seed = given.unwrap_or(u64::from_le_bytes(bytes) | 1);
-    #[allow(clippy::print_stdout, reason = "whoever sees it fail repeats it with this")]
-    {
-        println!("HOURHAND_SEED={seed}");
-    }
-    let mut random = Random(seed);
+    let mut random = Random::seeded();
     let mut hands = [Hand::new(store, "s1"), Hand::new(store, "s2")];
     let mut claimed = [Vec::new(), Vec::new()];
     for step in 0..STEPS {
@@ -151,7 +156,7 @@ pub(crate) async fn random_steps_keep_every_job_in_exactly_one_place<B: Bed>(bed
         }
         if step % 50 == 49 {
             let wrong = bed.audit().await;
-            assert!(wrong.is_empty(), "seed {seed}, step {step}: {wrong:#?}");
+            assert!(wrong.is_empty(), "step {step}: {wrong:#?}");
         }
     }
     for kind in KINDS {
@@ -159,6 +164,6 @@ pub(crate) async fn random_steps_keep_every_job_in_exactly_one_place<B: Bed>(bed
         let counts = store.counts().await.expect("counts");
         let q = counts.queues.iter().find(|q| q.queue.as_str() == kind).expect("the queue");
         let counted = q.scheduled + q.ready + q.running + q.completed + q.dead + q.cancelled;
-        assert_eq!(counted, tally, "seed {seed}: {q:?}");
+        assert_eq!(counted, tally, "{q:?}");
     }
 }

@@ -100,17 +100,8 @@ impl RedisStore {
     }
 
     pub(super) async fn store_id(&self) -> Result<String, StoreError> {
-        let meta = self.keys.global("meta");
-        let mut get = redis::cmd("HGET");
-        get.arg(meta).arg("store_id");
-        let known = text(self.link.command(&get, Repeat::Once).await?)?;
-        if !known.is_empty() {
-            return Ok(known);
-        }
-        let mut set = redis::cmd("HSETNX");
-        set.arg(meta).arg("store_id").arg(random_text(20)?);
-        self.link.command(&set, Repeat::Once).await?;
-        text(self.link.command(&get, Repeat::Once).await?)
+        let args = [random_text(20)?];
+        text(self.link.script(&self.scripts.identity, self.keys.globals(), &args, Repeat::Once).await?)
     }
 
     /// A user who may not ask gets no warning.

@@ -175,7 +175,7 @@ impl RedisStore {
                 None => break,
             }
         }
-        let first = after.map_or(0, |entry| entry.score + 1);
+        let first = after.map_or(0, |entry| entry.score.saturating_add(1));
         records.retain(|record| *record >= first);
         records.sort_unstable();
         records.dedup();
@@ -285,7 +285,9 @@ fn read_cursor(cursor: &str) -> Result<(Phase, Option<Entry>), StoreError> {
         if score.is_empty() {
             return Some((phase, None));
         }
-        Some((phase, Some(Entry { score: score.parse().ok()?, member: member.to_owned() })))
+        // Scores are whole numbers that a double holds exactly.
+        let score = score.parse().ok().filter(|score| *score < 1 << 53)?;
+        Some((phase, Some(Entry { score, member: member.to_owned() })))
     };
     read().ok_or_else(|| {
         StoreError::Invalid(format!("invalid cursor {cursor:?}: expected one that a list gave"))

@@ -121,9 +121,9 @@ impl RedisStore {
     }
 
     pub(super) async fn pause_queue(&self, queue: &Name) -> Result<(), StoreError> {
-        let mut cmd = redis::cmd("SADD");
-        cmd.arg(self.keys.global("paused")).arg(queue.as_str());
-        self.link.command(&cmd, Repeat::Once).await?;
+        // A script, because a plain write is refused at the memory limit.
+        let args = [queue.as_str()];
+        self.link.script(&self.scripts.pause, self.keys.globals(), &args, Repeat::Once).await?;
         self.recall_held(queue).await.map(drop)
     }
 

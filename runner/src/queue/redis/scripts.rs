@@ -56,8 +56,8 @@ macro_rules! lua {
 }
 
 lua!(
-    cancel, claim, counts, delete, enqueue, heartbeat, locate, log, page, prune, purge, recall, reclaim,
-    requeue, reschedule, resume, settle, view
+    cancel, claim, counts, delete, enqueue, heartbeat, identity, locate, log, page, pause, prune, purge,
+    recall, reclaim, requeue, reschedule, resume, settle, view
 );
 
 macro_rules! includes {
