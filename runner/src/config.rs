@@ -322,11 +322,7 @@ pub fn retention(layers: &Layers) -> Result<RetentionSettings, Problems> {
 fn read_store(reader: &mut Reader<'_>) -> Option<StoreSettings> {
     let namespace = reader.take("namespace", |t| Name::new(t).map_err(|e| e.to_string()));
     let namespace = namespace.or_else(|| Name::new(NAMESPACE_DEFAULT).ok())?;
-    let url = reader.require(
-        "store",
-        StoreUrl::new,
-        STORE_MISSING,
-    )?;
+    let url = reader.require("store", StoreUrl::new, STORE_MISSING)?;
     Some(StoreSettings { url, namespace })
 }
 

@@ -159,7 +159,9 @@ fn unknown_keys_and_bad_values_are_reported_together() {
     let file = "leese = '5s'\nlease = '5'\nkinds = 3\nlog = 'loud'\nconcurrency = 0\n";
     let layers = layers(&[], &[], file).expect("TOML");
     let all = all_problems(&layers, &machine(), true);
-    for (line, part) in [(1, "unknown key"), (2, "lease: "), (3, "kinds: "), (4, "log: "), (5, "concurrency: ")] {
+    for (line, part) in
+        [(1, "unknown key"), (2, "lease: "), (3, "kinds: "), (4, "log: "), (5, "concurrency: ")]
+    {
         let found = all.0.iter().filter(|p| p.starts_with(&format!("hourhand.toml:{line}: {part}"))).count();
         assert_eq!(found, 1, "{part}: {all}");
     }

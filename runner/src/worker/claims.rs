@@ -11,6 +11,7 @@ use super::run_job::give_back;
 use super::{InHand, Worker};
 use crate::clock::{Monotonic, StoreClock, monotonic};
 use crate::queue::{BATCH_MAX, CLAIM_LANES_MAX, ClaimRequest, Claimed, StoreError};
+use crate::telemetry::Throttled;
 
 /// A claim at least so often, whatever is known: covers a lost signal.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -19,7 +20,12 @@ const LOOK_AHEAD_MS: (u64, u64) = (2, 100);
 
 /// Claims until the runner stops.
 pub(super) async fn claim_loop(worker: Arc<Worker>) {
-    let mut claimer = Claimer { round_trip_us: 500.0, pace: Pace::default(), lanes: Lanes::default() };
+    let mut claimer = Claimer {
+        round_trip_us: 500.0,
+        pace: Pace::default(),
+        lanes: Lanes::default(),
+        damage_said: Throttled::new(),
+    };
     while !worker.is_stopping() {
         let next = claimer.look(&worker).await;
         tokio::select! {
@@ -34,6 +40,7 @@ struct Claimer {
     round_trip_us: f64,
     pace: Pace,
     lanes: Lanes,
+    damage_said: Throttled,
 }
 
 /// What to wait for before the next look.
@@ -114,6 +121,7 @@ impl Claimer {
                 let at = clock.instant_of(due_ms.saturating_sub(self.look_ahead_ms()));
                 next_due = Some(next_due.map_or(at, |known| known.min(at)));
             }
+            self.say_damage(claimed.damaged);
             take(worker, claimed, clock);
             // Only now: an audit takes a lease that is neither in flight nor in the hand for lost.
             worker.claim_ended();
@@ -133,6 +141,19 @@ impl Claimer {
     fn look_ahead_ms(&self) -> u64 {
         let ms = (4.0 * self.round_trip_us / 1_000.0).ceil() as u64;
         ms.clamp(LOOK_AHEAD_MS.0, LOOK_AHEAD_MS.1)
+    }
+
+    /// Says, once in a while, that something in the store is not as it should be.
+    fn say_damage(&mut self, damaged: u64) {
+        if damaged > 0
+            && let Some(left_out) = self.damage_said.admit(monotonic())
+        {
+            tracing::warn!(
+                damaged,
+                left_out,
+                "index entries were set aside, or whole indexes passed over, because they are no jobs'"
+            );
+        }
     }
 
     fn measured(&mut self, asked: Monotonic) {
@@ -156,12 +177,6 @@ impl Claimer {
 
 /// Starts what is due, holds the rest.
 fn take(worker: &Arc<Worker>, claimed: Claimed, clock: StoreClock) {
-    if claimed.damaged > 0 {
-        tracing::warn!(
-            entries = claimed.damaged,
-            "damaged index entries were set aside; see the store's counts"
-        );
-    }
     for job in claimed.jobs {
         let is_due = job.due_ms.saturating_mul(1_000) <= claimed.now_us;
         let job = InHand { claimed: job, clock };

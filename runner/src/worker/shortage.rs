@@ -55,7 +55,8 @@ impl Shortage {
         if !careful {
             return wanted;
         }
-        let fit = usize::try_from(sandbox.memory_cap() / Limits::default().memory_bytes).unwrap_or(usize::MAX);
+        let fit =
+            usize::try_from(sandbox.memory_cap() / Limits::default().memory_bytes).unwrap_or(usize::MAX);
         wanted.min(fit.max(1).saturating_sub(running))
     }
 }
