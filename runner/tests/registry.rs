@@ -276,3 +276,26 @@ async fn a_module_that_spins_in_its_start_function_loads_because_nothing_runs() 
     registry.settled().await;
     until(&registry, serves("k")).await;
 }
+
+#[tokio::test]
+async fn a_change_that_keeps_the_length_and_sets_the_time_back_is_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("k.wasm");
+    let write = |text| {
+        fs::write(&file, version(text)).unwrap();
+        let file = fs::File::open(&file).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+        file.metadata().unwrap()
+    };
+    let before = write("one");
+    let registry = registry(dir.path());
+    registry.settled().await;
+    let one = sha256_of(&registry.snapshot(), "k").expect("served");
+    let after = write("two");
+    let id = |m: &fs::Metadata| {
+        use std::os::unix::fs::MetadataExt;
+        (m.dev(), m.ino(), m.len(), m.modified().unwrap())
+    };
+    assert_eq!(id(&before), id(&after), "nothing but the time of change tells them apart");
+    until(&registry, |s| sha256_of(s, "k").is_some_and(|hash| hash != one)).await;
+}
