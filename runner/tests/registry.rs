@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use guests::{Guest, echo, guest, ok, spin};
 use hourhand::names::Name;
-use hourhand::registry::{HandlerStatus, Registry, RegistryConfig, Snapshot, Status};
+use hourhand::registry::{HandlerStatus, Registry, RegistryConfig, Snapshot, Status, verdict};
 use hourhand::sandbox::{Sandbox, SandboxConfig};
 
 /// One for all tests of this file: building a pool for each would only cost time.
@@ -222,6 +222,53 @@ async fn names_that_are_no_kinds_are_reserved_or_too_large_are_said() {
     }
     let kinds: Vec<&str> = snapshot.handlers.keys().map(Name::as_str).collect();
     assert_eq!(kinds, ["fine"]);
+}
+
+#[tokio::test]
+async fn a_check_gives_the_verdict_of_the_runner() {
+    let dir = tempfile::tempdir().unwrap();
+    let fine = echo().build();
+    let declared = echo().handlers("{\"kind\":\"one\"}\n{\"kind\":\"two\"}").build();
+    let files = [
+        ("k.wasm", fine.clone()),
+        ("x.next.wasm", fine.clone()),
+        ("schedules.wasm", fine.clone()),
+        ("no kind.wasm", fine.clone()),
+        ("a name that is none.wasm", declared),
+        ("text.wasm", b"(module)".to_vec()),
+        // 187.5 MiB, and a page more and no page more than a handler may have.
+        ("large.wasm", echo().pages(3_000).build()),
+        ("over.wasm", echo().pages(2_049).build()),
+        ("exact.wasm", echo().pages(2_048).build()),
+        ("section.wasm", echo().handlers("{").build()),
+    ];
+    for (name, bytes) in &files {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        // Old enough for a failure to be said at once.
+        fs::File::open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    }
+    let registry = registry(dir.path());
+    registry.settled().await;
+    let snapshot = registry.snapshot();
+    let mut served = Vec::new();
+    for (name, bytes) in &files {
+        let path = dir.path().join(name);
+        let broken = status_of(&snapshot, name, Status::Broken).and_then(|status| status.error.clone());
+        let verdict = verdict(&path, bytes);
+        assert_eq!(verdict.refusal, broken, "{name}");
+        let of_file = snapshot.handlers.values().filter(|handler| handler.file == path);
+        let kinds: Vec<_> = of_file.map(|handler| handler.kind.clone()).collect();
+        if broken.is_none() {
+            assert_eq!(verdict.kinds, kinds, "{name}");
+        }
+        served.extend(kinds.into_iter().map(|kind| kind.to_string()));
+    }
+    served.sort();
+    assert_eq!(served, ["exact", "k", "one", "two"]);
+    for unseen in [".k.wasm", "k.wasm.tmp"] {
+        assert!(verdict(&dir.path().join(unseen), &fine).refusal.is_some(), "{unseen}");
+    }
 }
 
 fn with_kind(kind: &str, text: &str) -> Guest {

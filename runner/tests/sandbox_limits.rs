@@ -319,6 +319,10 @@ fn a_result_over_the_limit_reads_as_output() {
         let limits = Limits { output_bytes: 1_000, ..limits(5_000) };
         assert!(matches!(run(&guest(ok(0, 1_000)), &limits).await.end, RunEnd::Completed(_)));
         assert_failed(&run(&guest(ok(0, 1_001)), &limits).await, Reason::Output, "output limit 1000 bytes");
+        let mib = Limits { output_bytes: 1 << 20, ..limits.clone() };
+        let over = run(&guest(ok(0, (1 << 20) + 1)).pages(20), &mib).await;
+        let words = "a result of 1048577 bytes is over the output limit 1048576 bytes";
+        assert_failed(&over, Reason::Output, words);
         // So large that the host does not even take it over.
         let huge = guest(ok(0, 20 << 20)).pages(400);
         assert_failed(&run(&huge, &limits).await, Reason::Output, "output limit 1000 bytes");

@@ -66,7 +66,7 @@ pub(super) fn scan(dir: &Path) -> io::Result<Vec<Seen>> {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let Some(stem) = name.strip_suffix(".wasm").filter(|_| !name.starts_with('.')) else { continue };
+        let Some(stem) = super::verdict::stem(&name) else { continue };
         let path = entry.path();
         let id = match fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => Some(FileId::of(&metadata)),
