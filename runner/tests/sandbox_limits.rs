@@ -278,14 +278,17 @@ fn there_is_room_only_while_one_more_default_handler_fits() {
 #[test]
 fn a_full_pool_is_no_room_and_no_failure() {
     in_a_guest_runtime(async {
-        let module = load(&sleep(u64::MAX, true));
+        // Its own: the other tests need theirs.
+        let config = SandboxConfig { concurrency: CONCURRENCY, ..SandboxConfig::default() };
+        let sandbox = Sandbox::new(config).unwrap();
+        let module = sandbox.load("sleep", &sleep(u64::MAX, true).build()).unwrap();
         let stop = StopSignal::new();
         // More than the slots and all that may come on top of them.
         let mut running = Vec::new();
         for _ in 0..CONCURRENCY + 16 * 16 + 8 {
-            let (module, stop) = (module.clone(), stop.clone());
+            let (sandbox, module, stop) = (Arc::clone(&sandbox), module.clone(), stop.clone());
             running.push(tokio::spawn(async move {
-                sandbox().run(&module, job(""), &limits(60_000), stop, Arc::new(JobLog::new(10))).await
+                sandbox.run(&module, job(""), &limits(60_000), stop, Arc::new(JobLog::new(10))).await
             }));
         }
         // The pool has refused whom it has to by the time that anybody ended.
