@@ -9,6 +9,7 @@ mod folder;
 mod loading;
 mod publish;
 mod tracked;
+mod verdict;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -31,6 +32,8 @@ use crate::sandbox::{Limits, Module, Sandbox};
 use files::Files;
 use loading::LoadOrder;
 use publish::Published;
+
+pub use verdict::{Verdict, verdict};
 
 /// A loop that panicked begins again after this.
 const AFTER_PANIC: Duration = Duration::from_secs(1);

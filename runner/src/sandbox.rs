@@ -44,7 +44,8 @@ pub use load::Module;
 pub use log::JobLog;
 pub use stop::{Stop, StopSignal};
 
-/// What a handler may have when nobody says otherwise, in bytes.
+/// What a handler may have, in bytes. Nobody can say otherwise yet, so that it is what the pool has for each
+/// job and what a module may start with, in a runner and in `handler check` alike.
 const MEMORY_BYTES_DEFAULT: u64 = 128 << 20;
 
 /// What a sandbox is built with.
@@ -135,7 +136,12 @@ pub struct RunReport {
 
 impl Default for SandboxConfig {
     fn default() -> Self {
-        Self { concurrency: 128, memory_bytes_max: 512 << 20, memory_bytes_total: 4 << 30, cache_dir: None }
+        Self {
+            concurrency: 128,
+            memory_bytes_max: MEMORY_BYTES_DEFAULT,
+            memory_bytes_total: 4 << 30,
+            cache_dir: None,
+        }
     }
 }
 
@@ -312,13 +318,34 @@ fn check_memory(config: &SandboxConfig) -> Result<(), SandboxError> {
     Ok(())
 }
 
-/// `bytes` for people: `64 MiB`, `1.5 MiB`, `300 bytes`.
+/// `bytes` for people, exactly: `64 MiB`, `1.5 MiB`, `1048577 bytes`. Two sizes that differ never read alike.
 fn size(bytes: u64) -> String {
-    for (unit, name) in [(1u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
-        if bytes >= unit {
-            let rounded = (bytes as f64 / unit as f64 * 10.0).round() / 10.0;
-            return format!("{rounded} {name}");
+    for (unit, name) in [(1_u64 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB")] {
+        // No more than one digit after the point.
+        if bytes >= unit && u128::from(bytes) * 10 % u128::from(unit) == 0 {
+            return format!("{} {name}", bytes as f64 / unit as f64);
         }
     }
     format!("{bytes} bytes")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_size_is_said_exactly() {
+        for (bytes, said) in [
+            (0, "0 bytes"),
+            (1_000, "1000 bytes"),
+            (1 << 20, "1 MiB"),
+            ((1 << 20) + 1, "1048577 bytes"),
+            ((128 << 20) + (64 << 10), "131136 KiB"),
+            (3 << 19, "1.5 MiB"),
+            (4 << 30, "4 GiB"),
+            (u64::MAX, "18446744073709551615 bytes"),
+        ] {
+            assert_eq!(size(bytes), said);
+        }
+    }
 }

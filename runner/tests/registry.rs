@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use guests::{Guest, echo, guest, ok, spin};
 use hourhand::names::Name;
-use hourhand::registry::{HandlerStatus, Registry, RegistryConfig, Snapshot, Status};
+use hourhand::registry::{HandlerStatus, Registry, RegistryConfig, Snapshot, Status, verdict};
 use hourhand::sandbox::{Sandbox, SandboxConfig};
 
 /// One for all tests of this file: building a pool for each would only cost time.
@@ -224,6 +224,53 @@ async fn names_that_are_no_kinds_are_reserved_or_too_large_are_said() {
     assert_eq!(kinds, ["fine"]);
 }
 
+#[tokio::test]
+async fn a_check_gives_the_verdict_of_the_runner() {
+    let dir = tempfile::tempdir().unwrap();
+    let fine = echo().build();
+    let declared = echo().handlers("{\"kind\":\"one\"}\n{\"kind\":\"two\"}").build();
+    let files = [
+        ("k.wasm", fine.clone()),
+        ("x.next.wasm", fine.clone()),
+        ("schedules.wasm", fine.clone()),
+        ("no kind.wasm", fine.clone()),
+        ("a name that is none.wasm", declared),
+        ("text.wasm", b"(module)".to_vec()),
+        // 187.5 MiB, and a page more and no page more than a handler may have.
+        ("large.wasm", echo().pages(3_000).build()),
+        ("over.wasm", echo().pages(2_049).build()),
+        ("exact.wasm", echo().pages(2_048).build()),
+        ("section.wasm", echo().handlers("{").build()),
+    ];
+    for (name, bytes) in &files {
+        let path = dir.path().join(name);
+        fs::write(&path, bytes).unwrap();
+        // Old enough for a failure to be said at once.
+        fs::File::open(&path).unwrap().set_modified(std::time::UNIX_EPOCH).unwrap();
+    }
+    let registry = registry(dir.path());
+    registry.settled().await;
+    let snapshot = registry.snapshot();
+    let mut served = Vec::new();
+    for (name, bytes) in &files {
+        let path = dir.path().join(name);
+        let broken = status_of(&snapshot, name, Status::Broken).and_then(|status| status.error.clone());
+        let verdict = verdict(&path, bytes);
+        assert_eq!(verdict.refusal, broken, "{name}");
+        let of_file = snapshot.handlers.values().filter(|handler| handler.file == path);
+        let kinds: Vec<_> = of_file.map(|handler| handler.kind.clone()).collect();
+        if broken.is_none() {
+            assert_eq!(verdict.kinds, kinds, "{name}");
+        }
+        served.extend(kinds.into_iter().map(|kind| kind.to_string()));
+    }
+    served.sort();
+    assert_eq!(served, ["exact", "k", "one", "two"]);
+    for unseen in [".k.wasm", "k.wasm.tmp"] {
+        assert!(verdict(&dir.path().join(unseen), &fine).refusal.is_some(), "{unseen}");
+    }
+}
+
 fn with_kind(kind: &str, text: &str) -> Guest {
     guest(ok(0, 0)).text(text).handlers(&format!(r#"{{"kind":"{kind}"}}"#))
 }
@@ -275,4 +322,27 @@ async fn a_module_that_spins_in_its_start_function_loads_because_nothing_runs() 
     let registry = registry(dir.path());
     registry.settled().await;
     until(&registry, serves("k")).await;
+}
+
+#[tokio::test]
+async fn a_change_that_keeps_the_length_and_sets_the_time_back_is_seen() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("k.wasm");
+    let write = |text| {
+        fs::write(&file, version(text)).unwrap();
+        let file = fs::File::open(&file).unwrap();
+        file.set_modified(std::time::UNIX_EPOCH + Duration::from_secs(1)).unwrap();
+        file.metadata().unwrap()
+    };
+    let before = write("one");
+    let registry = registry(dir.path());
+    registry.settled().await;
+    let one = sha256_of(&registry.snapshot(), "k").expect("served");
+    let after = write("two");
+    let id = |m: &fs::Metadata| {
+        use std::os::unix::fs::MetadataExt;
+        (m.dev(), m.ino(), m.len(), m.modified().unwrap())
+    };
+    assert_eq!(id(&before), id(&after), "nothing but the time of change tells them apart");
+    until(&registry, |s| sha256_of(s, "k").is_some_and(|hash| hash != one)).await;
 }

@@ -278,14 +278,17 @@ fn there_is_room_only_while_one_more_default_handler_fits() {
 #[test]
 fn a_full_pool_is_no_room_and_no_failure() {
     in_a_guest_runtime(async {
-        let module = load(&sleep(u64::MAX, true));
+        // Its own: the other tests need theirs.
+        let config = SandboxConfig { concurrency: CONCURRENCY, ..SandboxConfig::default() };
+        let sandbox = Sandbox::new(config).unwrap();
+        let module = sandbox.load("sleep", &sleep(u64::MAX, true).build()).unwrap();
         let stop = StopSignal::new();
         // More than the slots and all that may come on top of them.
         let mut running = Vec::new();
         for _ in 0..CONCURRENCY + 16 * 16 + 8 {
-            let (module, stop) = (module.clone(), stop.clone());
+            let (sandbox, module, stop) = (Arc::clone(&sandbox), module.clone(), stop.clone());
             running.push(tokio::spawn(async move {
-                sandbox().run(&module, job(""), &limits(60_000), stop, Arc::new(JobLog::new(10))).await
+                sandbox.run(&module, job(""), &limits(60_000), stop, Arc::new(JobLog::new(10))).await
             }));
         }
         // The pool has refused whom it has to by the time that anybody ended.
@@ -319,6 +322,10 @@ fn a_result_over_the_limit_reads_as_output() {
         let limits = Limits { output_bytes: 1_000, ..limits(5_000) };
         assert!(matches!(run(&guest(ok(0, 1_000)), &limits).await.end, RunEnd::Completed(_)));
         assert_failed(&run(&guest(ok(0, 1_001)), &limits).await, Reason::Output, "output limit 1000 bytes");
+        let mib = Limits { output_bytes: 1 << 20, ..limits.clone() };
+        let over = run(&guest(ok(0, (1 << 20) + 1)).pages(20), &mib).await;
+        let words = "a result of 1048577 bytes is over the output limit 1048576 bytes";
+        assert_failed(&over, Reason::Output, words);
         // So large that the host does not even take it over.
         let huge = guest(ok(0, 20 << 20)).pages(400);
         assert_failed(&run(&huge, &limits).await, Reason::Output, "output limit 1000 bytes");

@@ -67,7 +67,9 @@ fn refused() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
             "kind a more than once",
             "",
         ),
-        ("memory for no one", echo().pages(9_000).build(), "562.5 MiB", "512 MiB"),
+        ("memory for no one", echo().pages(9_000).build(), "562.5 MiB", "128 MiB"),
+        ("memory over the default", echo().pages(3_000).build(), "187.5 MiB", "128 MiB"),
+        ("a page too many", echo().pages(2_049).build(), "131136 KiB", "128 MiB"),
         ("a component of another world", other_component(), "does not export hourhand:job/handler", BUILD),
     ]
 }
@@ -135,6 +137,26 @@ fn inspect_says_what_a_module_is_and_needs() {
     assert_eq!(inspection.declared[0].kind.as_str(), "a");
     assert_eq!(inspection.memory_bytes_initial, Some(2 << 16));
     assert_eq!(inspection.size_bytes, with_wasi.len() as u64);
+}
+
+#[test]
+fn a_module_that_is_refused_is_webassembly_all_the_same() {
+    let core = echo().build();
+    let component = ComponentEncoder::default().module(&core).unwrap().encode().unwrap();
+    let half = |bytes: &[u8]| bytes[..bytes.len() / 2].to_vec();
+    for (bytes, form) in [
+        (echo().handlers("{").build(), Some(Form::Core)),
+        (half(&core), Some(Form::Core)),
+        (half(&component), Some(Form::Component)),
+        (b"\0asm".to_vec(), None),
+        (b"(module)".to_vec(), None),
+    ] {
+        let inspection = inspect("k", &bytes);
+        assert!(inspection.refusal.is_some());
+        assert_eq!(inspection.form, form, "{:?}", inspection.refusal);
+    }
+    let inspection = inspect("k", &echo().handlers("{").build());
+    assert_eq!(inspection.interface.as_deref(), Some("0.1.0"));
 }
 
 #[test]

@@ -12,9 +12,8 @@ use super::listing;
 use super::output::{Out, note, plain};
 use super::table::Table;
 use crate::config;
-use crate::names::Name;
-use crate::registry::{HandlerStatus, Registry, RegistryConfig};
-use crate::sandbox::{Declared, Form, Inspection, Limits, Sandbox, SandboxConfig, inspect};
+use crate::registry::{HandlerStatus, Registry, RegistryConfig, Verdict, verdict};
+use crate::sandbox::{Declared, Form, Limits, Sandbox, SandboxConfig};
 use crate::wire::units::rfc3339;
 
 /// A handler of a folder.
@@ -129,10 +128,7 @@ impl<'a> From<&'a Declared> for DeclaredOut<'a> {
 /// Checks a module. One that a runner would refuse is invalid input.
 pub(super) fn check(context: &mut Context, file: &Path) -> Result<Code, Fault> {
     let bytes = read(file)?;
-    let stem = file.file_stem().unwrap_or_default().to_string_lossy();
-    let inspection = inspect(&stem, &bytes);
-    let (kinds, name_error) = kinds(&stem, &inspection);
-    let error = inspection.refusal.as_ref().map(ToString::to_string).or(name_error);
+    let Verdict { inspection, kinds, refusal: error } = verdict(file, &bytes);
     let answer = CheckOut {
         file: file.display().to_string(),
         ok: error.is_none(),
@@ -144,7 +140,7 @@ pub(super) fn check(context: &mut Context, file: &Path) -> Result<Code, Fault> {
             Form::Component => "component",
         }),
         interface: inspection.interface.as_deref(),
-        kinds,
+        kinds: kinds.iter().map(ToString::to_string).collect(),
         handlers: inspection.declared.iter().map(DeclaredOut::from).collect(),
         memory_bytes_initial: inspection.memory_bytes_initial,
         imports: &inspection.imports,
@@ -162,17 +158,6 @@ pub(super) fn check(context: &mut Context, file: &Path) -> Result<Code, Fault> {
             note(&format!("error: {}: {}", plain(&answer.file), plain(error)));
             Ok(Code::Usage)
         }
-    }
-}
-
-/// The kinds that the module would serve, or why its name cannot be one.
-fn kinds(stem: &str, inspection: &Inspection) -> (Vec<String>, Option<String>) {
-    if !inspection.declared.is_empty() {
-        return (inspection.declared.iter().map(|d| d.kind.to_string()).collect(), None);
-    }
-    match Name::new(stem) {
-        Ok(kind) => (vec![kind.to_string()], None),
-        Err(error) => (Vec::new(), Some(format!("it declares no kind, and its file name is none: {error}"))),
     }
 }
 

@@ -12,19 +12,23 @@ pub(super) struct FileId {
     inode: u64,
     pub(super) len: u64,
     modified_ns: i128,
+    /// Nobody can set it: it tells of a change that kept the length and set the modification time back.
+    changed_ns: i128,
 }
 
 impl FileId {
     pub(super) fn of(metadata: &Metadata) -> Self {
+        let ns = |seconds: i64, ns: i64| i128::from(seconds) * 1_000_000_000 + i128::from(ns);
         Self {
             device: metadata.dev(),
             inode: metadata.ino(),
             len: metadata.len(),
-            modified_ns: i128::from(metadata.mtime()) * 1_000_000_000 + i128::from(metadata.mtime_nsec()),
+            modified_ns: ns(metadata.mtime(), metadata.mtime_nsec()),
+            changed_ns: ns(metadata.ctime(), metadata.ctime_nsec()),
         }
     }
 
-    /// The same file of the same length; its modification time may differ.
+    /// The same file of the same length; its times may differ.
     pub(super) fn same_length(&self, other: &Self) -> bool {
         (self.device, self.inode, self.len) == (other.device, other.inode, other.len)
     }
@@ -37,7 +41,8 @@ impl FileId {
 
     #[cfg(test)]
     pub(super) fn fake(inode: u64, len: u64, modified_ms: u64) -> Self {
-        Self { device: 1, inode, len, modified_ns: i128::from(modified_ms) * 1_000_000 }
+        let modified_ns = i128::from(modified_ms) * 1_000_000;
+        Self { device: 1, inode, len, modified_ns, changed_ns: modified_ns }
     }
 }
 
@@ -61,7 +66,7 @@ pub(super) fn scan(dir: &Path) -> io::Result<Vec<Seen>> {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
-        let Some(stem) = name.strip_suffix(".wasm").filter(|_| !name.starts_with('.')) else { continue };
+        let Some(stem) = super::verdict::stem(&name) else { continue };
         let path = entry.path();
         let id = match fs::metadata(&path) {
             Ok(metadata) if metadata.is_file() => Some(FileId::of(&metadata)),

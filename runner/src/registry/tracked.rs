@@ -10,11 +10,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Monotonic;
-use crate::names::Name;
 use crate::sandbox::{LoadError, Module};
 
 use super::folder::{FileId, Seen};
 use super::loading::{LoadOrder, Loaded};
+use super::verdict;
 
 /// A file that did not change for so long is taken as complete.
 const QUIET: Duration = Duration::from_millis(250);
@@ -203,15 +203,7 @@ impl Tracked {
 
     /// What is wrong with a file whose contents need not be read to know.
     fn refuse_unread(&self, id: FileId, bytes_max: u64, since_ms: u64) -> Option<Problem> {
-        let message = if self.stem.ends_with(".next") || self.stem == "schedules" {
-            format!("the name {:?} is reserved", self.stem)
-        } else if id.len > bytes_max {
-            format!(
-                "it is over the module limit of {bytes_max} bytes; build it with strip = true and lto = true"
-            )
-        } else {
-            return None;
-        };
+        let message = verdict::refused_unread(&self.stem, id.len, bytes_max)?;
         Some(Problem { sha256: None, message, since_ms })
     }
 
@@ -231,13 +223,9 @@ impl Tracked {
                 self.settled = Some(order.id);
             }
             Loaded::Version(module) => {
-                let stem = if module.declared().is_empty() { Name::new(&self.stem).err() } else { None };
-                if let Some(invalid) = stem {
+                if let Err(message) = verdict::kinds(&self.stem, module.declared()) {
                     let sha256 = Some(module.sha256().to_owned());
-                    self.report(
-                        &order.path,
-                        Problem { sha256, message: invalid.to_string(), since_ms: wall_ms },
-                    );
+                    self.report(&order.path, Problem { sha256, message, since_ms: wall_ms });
                 } else {
                     self.good = Some(Good { module, since_ms: wall_ms });
                     self.problem = None;

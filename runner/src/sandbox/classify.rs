@@ -60,7 +60,7 @@ pub(super) fn run_end(ended: Ended, state: &GuestState, limits: &Limits) -> RunE
 
 fn completed(result: Vec<u8>, limits: &Limits) -> RunEnd {
     if result.len() > limits.output_bytes {
-        return output(&size(result.len() as u64), limits);
+        return output(&format!("a result of {} bytes", result.len()), limits);
     }
     RunEnd::Completed(Bytes::from(result))
 }
@@ -133,7 +133,7 @@ fn timeout(limits: &Limits) -> RunEnd {
 }
 
 fn output(what: &str, limits: &Limits) -> RunEnd {
-    failed(Reason::Output, format!("{what} is over the output limit {}", size(limits.output_bytes as u64)))
+    failed(Reason::Output, format!("{what} is over the output limit {} bytes", limits.output_bytes))
 }
 
 fn too_much_at_once(error: &wasmtime::Error) -> bool {

@@ -29,7 +29,8 @@ pub(super) struct Facts {
     pub(super) shared_memory: bool,
     /// What its largest memory starts with, in bytes.
     pub(super) memory_bytes_initial: u64,
-    pub(super) declared: Vec<Declared>,
+    /// Or what is wrong with the section that declares them: the module is one all the same.
+    pub(super) declared: Result<Vec<Declared>, LoadError>,
     /// Language and tools with their versions, for people.
     pub(super) producers: Vec<String>,
 }
@@ -43,9 +44,18 @@ impl Facts {
             memory64: false,
             shared_memory: false,
             memory_bytes_initial: 0,
-            declared: Vec::new(),
+            declared: Ok(Vec::new()),
             producers: Vec::new(),
         }
+    }
+}
+
+/// What the header says that the bytes are, also where the rest does not read.
+pub(super) fn form_of(bytes: &[u8]) -> Option<Form> {
+    match bytes.get(..8)? {
+        b"\0asm\x01\0\0\0" => Some(Form::Core),
+        b"\0asm\x0d\0\x01\0" => Some(Form::Component),
+        _ => None,
     }
 }
 
@@ -73,7 +83,9 @@ pub(super) fn read(bytes: &[u8]) -> Result<Facts, LoadError> {
             other => read_section(&mut facts, other, depth == 1, bytes.len())?,
         }
     }
-    declared::no_kind_twice(&facts.declared)?;
+    if let Ok(declared) = &facts.declared {
+        facts.declared = declared::no_kind_twice(declared).map(|()| declared.clone());
+    }
     Ok(facts)
 }
 
@@ -113,7 +125,12 @@ fn read_section(facts: &mut Facts, payload: Payload<'_>, top: bool, size: usize)
         }
         Payload::CustomSection(section) => {
             if section.name() == HANDLERS_SECTION {
-                facts.declared.extend(declared::parse(section.data())?);
+                if let Ok(declared) = &mut facts.declared {
+                    match declared::parse(section.data()) {
+                        Ok(more) => declared.extend(more),
+                        Err(refusal) => facts.declared = Err(refusal),
+                    }
+                }
             } else if let KnownCustom::Producers(producers) = section.as_known() {
                 note_producers(facts, producers);
             }

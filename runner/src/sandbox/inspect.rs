@@ -39,7 +39,7 @@ pub fn inspect(name: &str, bytes: &[u8]) -> Inspection {
     let mut inspection = Inspection {
         sha256: hex(&Sha256::digest(bytes)),
         size_bytes: bytes.len() as u64,
-        form: None,
+        form: facts::form_of(bytes),
         interface: None,
         declared: Vec::new(),
         imports: Vec::new(),
@@ -52,9 +52,9 @@ pub fn inspect(name: &str, bytes: &[u8]) -> Inspection {
         Ok(facts) => facts,
         Err(refusal) => return Inspection { refusal: Some(refusal.tidied()), ..inspection },
     };
-    inspection.form = Some(facts.form);
     inspection.interface = check::handler_version(&facts);
-    inspection.declared = facts.declared;
+    // What is wrong with it is said by the refusal.
+    inspection.declared = facts.declared.unwrap_or_default();
     inspection.imports = facts.imports;
     inspection.exports = facts.exports;
     inspection.memory_bytes_initial = Some(facts.memory_bytes_initial);

@@ -106,6 +106,7 @@ impl Loader {
     fn load_checked(&self, name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
         check::looks_like_wasm(bytes)?;
         let facts = facts::read(bytes)?;
+        let declared = facts.declared.clone()?;
         check::is_handler(&facts)?;
         self.check_memory(&facts)?;
         let sha256 = hex(&Sha256::digest(bytes));
@@ -119,7 +120,7 @@ impl Loader {
             .initialize_copy_on_write_image()
             .map_err(|error| LoadError::Compile(format!("its memory cannot be prepared: {error:#}")))?;
         let pre = self.link(&component)?;
-        Ok(Module(Arc::new(Loaded { pre, name: name.to_owned(), declared: facts.declared, sha256 })))
+        Ok(Module(Arc::new(Loaded { pre, name: name.to_owned(), declared, sha256 })))
     }
 
     fn compile(&self, bytes: &[u8], facts: &Facts, sha256: &str) -> Result<Component, LoadError> {
