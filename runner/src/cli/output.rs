@@ -174,8 +174,13 @@ pub(super) mod tests {
     #[test]
     fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
         for (kind, fine) in [(io::ErrorKind::BrokenPipe, true), (io::ErrorKind::StorageFull, false)] {
-            let mut out =
-                Out { answer: Box::new(Failing(kind, 0)), broken: None, json: false, columns: None, watched: None };
+            let mut out = Out {
+                answer: Box::new(Failing(kind, 0)),
+                broken: None,
+                json: false,
+                columns: None,
+                watched: None,
+            };
             out.line("a");
             assert!(out.is_closed());
             out.line("b");
