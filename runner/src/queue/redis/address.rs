@@ -63,11 +63,11 @@ fn problem(url: &str) -> &'static str {
         Some((name, port)) => (name, port.trim_start_matches(':')),
         None => host.split_once(':').unwrap_or((host, "")),
     };
-    if name.is_empty() {
-        return "there is no host";
-    }
     if !host.starts_with('[') && port.contains(':') {
         return "an IPv6 address stands in brackets, as in redis://[::1]:6379";
+    }
+    if name.is_empty() {
+        return "there is no host";
     }
     if !port.is_empty() && port.parse::<u16>().is_err() {
         return "the port is not a number from 1 to 65535";
