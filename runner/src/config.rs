@@ -81,7 +81,10 @@ impl StoreUrl {
         let shown = redacted(text);
         match text.split_once("://") {
             Some(("redis" | "rediss", "")) => Err(format!("expected {known}, got {shown:?} without a host")),
-            Some(("redis" | "rediss", _)) => Ok(Self(text.to_owned())),
+            Some(("redis" | "rediss", _)) => match crate::queue::check_url(text) {
+                Ok(()) => Ok(Self(text.to_owned())),
+                Err(problem) => Err(format!("expected {known}, got {shown:?}: {problem}")),
+            },
             Some(("sqlite", _)) => {
                 Err(format!("expected {known}, got {shown:?}: the embedded store is not in this version"))
             }
@@ -112,19 +115,25 @@ impl fmt::Debug for StoreUrl {
     }
 }
 
-/// `text` without what may be a secret: all before the last `@`, and a query.
+/// `text` without what may be a secret: all before the last `@`, a query and a fragment. Where a password holds
+/// what ends a host, its end cannot be told from the rest, so that without `://` all behind the scheme goes.
 pub fn redacted(text: &str) -> String {
-    let (scheme, rest) = match text.split_once("://") {
-        Some((scheme, rest)) => (format!("{scheme}://"), rest),
-        None => (String::new(), text),
+    let Some((scheme, rest)) = text.split_once("://") else {
+        return match text.split_once(':') {
+            Some((scheme, rest)) if !rest.is_empty() && !rest.bytes().all(|b| b.is_ascii_digit()) => {
+                format!("{scheme}:***")
+            }
+            _ if text.contains('@') => "***".to_owned(),
+            _ => text.to_owned(),
+        };
     };
     let rest = match rest.rsplit_once('@') {
         Some((_, host)) => format!("***@{host}"),
         None => rest.to_owned(),
     };
-    match rest.split_once('?') {
-        Some((start, _)) => format!("{scheme}{start}?***"),
-        None => format!("{scheme}{rest}"),
+    match rest.find(['?', '#']) {
+        Some(at) => format!("{scheme}://{}{}***", &rest[..at], &rest[at..=at]),
+        None => format!("{scheme}://{rest}"),
     }
 }
 

@@ -167,7 +167,10 @@ mod tests {
         let input: String = (0..1_203).map(|id| line(id, 2)).collect();
         let (batches, ended) = read(&reading(false), input.as_bytes());
         assert_eq!(ended, Ok(()));
-        assert_eq!(batches.iter().map(Vec::len).collect::<Vec<_>>(), [500, 500, 203]);
+        assert_eq!(
+            batches.iter().map(Vec::len).collect::<Vec<_>>(),
+            [BATCH_MAX, BATCH_MAX, BATCH_MAX, BATCH_MAX, 203]
+        );
         let ids: Vec<usize> = batches.iter().flatten().map(|id| id.parse().expect("a number")).collect();
         assert!(ids.iter().copied().eq(0..1_203));
 

@@ -9,9 +9,9 @@ use std::sync::atomic::AtomicUsize;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use redis::{ConnectionAddr, IntoConnectionInfo};
 use tokio::sync::mpsc;
 
+use self::address::Address;
 use self::keys::Keys;
 use self::link::Link;
 pub use self::scripts::ScriptEdit;
@@ -24,6 +24,7 @@ use crate::queue::{
     StoreError, Verdict, Wake,
 };
 
+mod address;
 mod claim;
 mod counts;
 mod enqueue;
@@ -75,6 +76,14 @@ pub struct RedisStore {
     prune_turn: Arc<AtomicUsize>,
 }
 
+/// Whether [`RedisStore::connect`] will take this URL. Does not connect.
+///
+/// # Errors
+/// What is wrong with it; nothing of the URL is in the message.
+pub fn check_url(url: &str) -> Result<(), &'static str> {
+    Address::read(url).map(drop)
+}
+
 impl RedisStore {
     /// A store at `redis://` or `rediss://[user][:password@]host[:port][/database]`. It connects when it is
     /// first used, and again whenever it must, so Redis need not be there yet.
@@ -82,16 +91,8 @@ impl RedisStore {
     /// # Errors
     /// [`StoreError::Invalid`] when the URL is none. The message never holds the password.
     pub fn connect(url: &str, namespace: &Name, options: RedisOptions) -> Result<Self, StoreError> {
-        let info = url
-            .into_connection_info()
-            .map_err(|error| StoreError::Invalid(format!("invalid Redis URL: {}", error.category())))?;
-        let db = info.redis_settings().db();
-        let (place, tls) = match info.addr() {
-            ConnectionAddr::Tcp(host, port) => (format!("redis://{host}:{port}/{db}"), false),
-            ConnectionAddr::TcpTls { host, port, .. } => (format!("rediss://{host}:{port}/{db}"), true),
-            ConnectionAddr::Unix(path) => (format!("redis+unix://{}", path.display()), false),
-            _ => return Err(StoreError::Invalid("invalid Redis URL: unknown kind of address".to_owned())),
-        };
+        let Address { info, place, tls } = Address::read(url)
+            .map_err(|problem| StoreError::Invalid(format!("invalid Redis URL: {problem}")))?;
         let tcp = info.tcp_settings().clone().set_nodelay(true);
         let info = info.set_tcp_settings(tcp);
         let client = if tls { tls::client(info) } else { redis::Client::open(info) }

@@ -51,7 +51,7 @@ pub(super) fn consequence(error: &RedisError) -> Consequence {
 
 /// The error for the caller. `place` is host, port and database: never the password.
 pub(super) fn store_error(error: &RedisError, place: &str) -> StoreError {
-    let detail = error.detail().unwrap_or_default();
+    let detail = without_script(error.detail().unwrap_or_default());
     match error.code() {
         Some("HOURHAND_INVALID") => StoreError::Invalid(invalid_text(detail)),
         Some("HOURHAND_WRONGTYPE") => StoreError::Refused(format!("{place}: {detail}")),
@@ -68,10 +68,14 @@ pub(super) fn store_error(error: &RedisError, place: &str) -> StoreError {
             StoreError::Refused(format!("{place} does not accept the user name or password"))
         }
         None if matches!(error.kind(), ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported) => {
-            StoreError::Refused(format!("{place}: {error}"))
+            StoreError::Refused(format!("{place}: {}", one_line(error)))
         }
-        None if is_tls(error) => StoreError::Refused(format!("{place}: no TLS with it: {error}")),
-        None => StoreError::Unreachable(format!("{place}: {error}")),
+        None if is_tls(error) => StoreError::Refused(format!("{place}: no TLS with it: {}", one_line(error))),
+        None if error.kind() == ErrorKind::Parse => {
+            // Also a reply that broke off in its middle, so it may pass.
+            StoreError::Unreachable(format!("{place} does not answer as Redis does: {}", one_line(error)))
+        }
+        None => StoreError::Unreachable(format!("{place}: {}", one_line(error))),
     }
 }
 
@@ -83,10 +87,32 @@ fn is_tls(error: &RedisError) -> bool {
     io.and_then(std::io::Error::get_ref).is_some_and(|inner| inner.is::<rustls::Error>())
 }
 
+/// What a script raised, without where in it that was: ` script: <sha>, on @user_script:<line>.`
+fn without_script(detail: &str) -> &str {
+    detail.rsplit_once(" script: ").map_or(detail, |(text, _)| text)
+}
+
+/// The library's words in one line: what a server that is no Redis answers may have several.
+fn one_line(error: &RedisError) -> String {
+    error.to_string().split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
 /// `index message` of a script as `job index: message`, counted as the caller counts.
 fn invalid_text(detail: &str) -> String {
     match detail.split_once(' ') {
         Some((index, message)) if index.parse::<usize>().is_ok() => format!("job {index}: {message}"),
         _ => detail.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_in_a_script_it_was_is_cut() {
+        let raised = "0 invalid id script: 1f2e, on @user_script:54.";
+        assert_eq!(invalid_text(without_script(raised)), "job 0: invalid id");
+        assert_eq!(without_script("a plain answer"), "a plain answer");
     }
 }
