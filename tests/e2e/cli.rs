@@ -1,6 +1,5 @@
 //! The command line without a runner: answers, exit codes, and what never shows.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::process::{Output, Stdio};
 use std::time::{Duration, Instant};
@@ -9,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::harness::hourhand::Hourhand;
 use crate::harness::redis_server::{RedisServer, free_port};
+use crate::harness::waiting::eventually;
 
 /// Bytes of an answer as text.
 pub fn text(bytes: &[u8]) -> String {
@@ -43,6 +43,14 @@ fn an_id_that_exists_is_kept_replaced_rescheduled_or_refused() {
         4,
         "x exists in queue k",
     );
+    let other = here.run(&["enqueue", "other", "3", "--id", "x", "--queue", "k", "--on-conflict", "replace"]);
+    check(&other, 4, "x exists in queue k and is scheduled, of kind k and not other");
+    std::fs::write(
+        here.dir.path().join("other"),
+        r#"{"kind":"other","queue":"k","id":"x","on_conflict":"replace"}"#,
+    )
+    .unwrap();
+    check(&here.run(&["enqueue", "--ndjson", "other"]), 4, "of kind k and not other");
     assert_eq!(here.job("x")["payload"], "1");
     here.ok(&[
         "enqueue",
@@ -91,18 +99,22 @@ fn several_ids_get_an_answer_each_and_the_worst_exit_code() {
     let output = here.run(&["job", "delete", "a", "nope", "b", "--json"]);
     check(&output, 3, "no job nope");
     let answer: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let results: BTreeMap<&str, &str> = answer["items"]
-        .as_array()
-        .unwrap()
-        .iter()
-        .map(|i| (i["id"].as_str().unwrap(), i["result"].as_str().unwrap()))
-        .collect();
-    assert_eq!(results, BTreeMap::from([("a", "deleted"), ("b", "deleted"), ("nope", "not_found")]));
+    let item = |id, queue: Value, result| json!({"id": id, "queue": queue, "result": result, "state": null});
+    assert_eq!(
+        answer["items"],
+        json!([
+            item("a", json!("k"), "deleted"),
+            item("nope", Value::Null, "not_found"),
+            item("b", json!("k"), "deleted")
+        ]),
+        "in the order of the ids"
+    );
     assert_eq!(here.ok(&["job", "cancel", "c"]), "c cancelled\n");
     assert_eq!(here.ok(&["job", "cancel", "c"]), "c cancelled\n", "done already");
     check(&here.run(&["job", "reschedule", "c", "--delay", "1s"]), 4, "c is cancelled");
     check(&here.run(&["dead", "retry", "c"]), 4, "expected a dead letter");
-    here.ok(&["job", "retry", "c"]);
+    assert_eq!(here.json(&["job", "cancel", "c"])["items"][0]["state"], "cancelled");
+    assert_eq!(here.json(&["job", "retry", "c"])["items"][0]["state"], "ready");
     assert_eq!(here.job("c")["state"], "ready");
 }
 
@@ -165,6 +177,38 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
     check(&output, 1, "cannot write the answer");
     let output = here.command(&["job", "show", "nope"]).stdout(full()).stderr(full()).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "a real error keeps its code");
+}
+
+#[test]
+fn following_a_silent_log_ends_when_nobody_reads() {
+    let redis = RedisServer::start();
+    let here = Hourhand::new(&redis.url(), &[]);
+    here.ok(&["enqueue", "k", "--id", "x", "--delay", "1h"]);
+    let mut child = here
+        .command(&["job", "logs", "x", "--follow"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("start the binary");
+    drop(child.stdout.take());
+    let ended = eventually("the follower ends", Duration::from_secs(20), || child.try_wait().expect("wait"));
+    assert_eq!(ended.code(), Some(0));
+}
+
+#[test]
+fn a_server_that_is_no_redis_is_one_line() {
+    use std::io::Write;
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for mut client in listener.incoming().flatten() {
+            let _ = client.read(&mut [0; 4_096]);
+            let _ = client.write_all(b"HTTP/1.1 400 Bad Request\r\nServer: x\r\n\r\n<html>\n</html>\n");
+        }
+    });
+    let here = Hourhand::new(&format!("redis://127.0.0.1:{port}"), &[]);
+    let output = here.run(&["stats"]);
+    check(&output, 5, &format!("redis://127.0.0.1:{port}/0"));
+    assert_eq!(text(&output.stderr).lines().count(), 1, "{}", text(&output.stderr));
 }
 
 #[test]

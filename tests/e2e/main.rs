@@ -16,6 +16,7 @@ mod cli_jobs;
 mod exactly_once;
 mod first_job;
 mod limits;
+mod lost_replies;
 mod on_time;
 mod outages;
 mod outcomes;
