@@ -86,9 +86,11 @@ impl From<StoreError> for Fault {
         let code = match &error {
             StoreError::Invalid(_) => Code::Usage,
             StoreError::Unreachable(_) | StoreError::NotReady(_) | StoreError::Full(_) => Code::Away,
-            // A store that does not let us in is out of reach with these settings: passwords are
-            // rotated under scripts that run, and those try again.
-            StoreError::Refused(text) if text.contains("password") => Code::Away,
+            // A store that does not let us in is out of reach with these settings: passwords and certificates are
+            // changed under scripts that run, and those try again.
+            StoreError::Refused(text) if ["password", "certificate"].iter().any(|w| text.contains(w)) => {
+                Code::Away
+            }
             StoreError::Refused(_) => Code::Failed,
         };
         Self { code, message: error.to_string() }
