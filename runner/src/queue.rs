@@ -15,6 +15,9 @@ use crate::job::{Due, Job, JobView, NewJob, State};
 use crate::names::{JobId, Name};
 use crate::outcome::Outcome;
 
+pub use finding::Finding;
+
+pub mod finding;
 pub mod redis;
 
 /// Most jobs that one call of a batch verb takes. Callers cut larger work into calls; what one
@@ -597,4 +600,11 @@ pub trait Store: Send + Sync + 'static {
 
     /// Every session that is registered.
     async fn sessions(&self) -> Result<Vec<SessionSeen>, StoreError>;
+
+    /// Looks whether everything is as this store keeps it, and with `repair` mends what is not. Nothing is deleted:
+    /// what is in the way is moved aside, where no claim looks.
+    ///
+    /// Goes through the whole namespace in bounded steps while jobs move on; each step has a deadline of its own. What
+    /// it reports was wrong at the moment at which it looked, never on its way from one place to another.
+    async fn doctor(&self, repair: bool) -> Result<Vec<Finding>, StoreError>;
 }

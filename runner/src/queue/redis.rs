@@ -19,14 +19,15 @@ use self::scripts::Scripts;
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
-    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, JobRef, Lane, LeaseSeen, ListQuery, LogWrite, Page,
-    Pruned, Pulse, Reclaimed, Retention, RunnerInfo, SessionId, SessionSeen, Settled, Settlement, Store,
-    StoreError, Verdict, Wake,
+    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, Finding, JobRef, Lane, LeaseSeen, ListQuery,
+    LogWrite, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo, SessionId, SessionSeen, Settled,
+    Settlement, Store, StoreError, Verdict, Wake,
 };
 
 mod address;
 mod claim;
 mod counts;
+mod doctor;
 mod enqueue;
 mod errors;
 mod keys;
@@ -213,5 +214,9 @@ impl Store for RedisStore {
 
     async fn sessions(&self) -> Result<Vec<SessionSeen>, StoreError> {
         self.all_sessions().await
+    }
+
+    async fn doctor(&self, repair: bool) -> Result<Vec<Finding>, StoreError> {
+        self.look_at_all(repair).await
     }
 }

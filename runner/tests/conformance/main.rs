@@ -8,6 +8,7 @@ mod bed;
 mod bulk;
 mod claiming;
 mod damage;
+mod doctor;
 mod enqueueing;
 mod listing;
 mod operating;
@@ -15,6 +16,7 @@ mod random;
 mod redis_audit;
 mod redis_bed;
 mod redis_inside;
+mod redis_wounds;
 mod retaining;
 mod sessions;
 mod settling;
@@ -137,6 +139,12 @@ macro_rules! conformance {
                 an_impossible_due_time_is_quarantined_and_never_run
                 foreign_data_under_our_names_stops_a_call_before_it_writes
                 a_lost_record_under_a_lease_harms_nobody_else;
+            doctor:
+                a_store_in_use_has_no_findings
+                what_moves_is_never_reported
+                an_entry_without_a_record_is_found_and_mended
+                a_record_lost_under_a_lease_is_found_and_mended
+                what_an_operator_did_by_hand_is_no_damage;
             waking:
                 what_makes_a_job_claimable_earlier_wakes
                 a_backlog_wakes_nobody

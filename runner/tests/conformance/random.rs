@@ -137,26 +137,35 @@ async fn operate(random: &mut Random, store: &dyn Store) {
     }
 }
 
+/// One step of whoever comes along.
+pub(crate) async fn step(
+    random: &mut Random,
+    store: &dyn Store,
+    hand: &mut Hand<'_>,
+    claimed: &mut Vec<ClaimedJob>,
+) {
+    match random.below(10) {
+        0..=3 => {
+            let jobs: Vec<NewJob> = (0..1 + random.below(4)).map(|_| random.job()).collect();
+            store.enqueue(&jobs).await.expect("enqueue");
+        }
+        4..=7 => work(random, hand, claimed).await,
+        _ => operate(random, store).await,
+    }
+}
+
 pub(crate) async fn random_steps_keep_every_job_in_exactly_one_place<B: Bed>(bed: B) {
     let store = bed.store();
     let mut random = Random::seeded();
     let mut hands = [Hand::new(store, "s1"), Hand::new(store, "s2")];
     let mut claimed = [Vec::new(), Vec::new()];
-    for step in 0..STEPS {
-        match random.below(10) {
-            0..=3 => {
-                let jobs: Vec<NewJob> = (0..1 + random.below(4)).map(|_| random.job()).collect();
-                store.enqueue(&jobs).await.expect("enqueue");
-            }
-            4..=7 => {
-                let who = random.below(2);
-                work(&mut random, &mut hands[who], &mut claimed[who]).await;
-            }
-            _ => operate(&mut random, store).await,
-        }
-        if step % 50 == 49 {
+    for at in 0..STEPS {
+        let who = random.below(2);
+        step(&mut random, store, &mut hands[who], &mut claimed[who]).await;
+        if at % 50 == 49 {
             let wrong = bed.audit().await;
-            assert!(wrong.is_empty(), "step {step}: {wrong:#?}");
+            assert!(wrong.is_empty(), "step {at}: {wrong:#?}");
+            assert_eq!(store.doctor(false).await, Ok(vec![]), "step {at}");
         }
     }
     for kind in KINDS {
