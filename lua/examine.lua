@@ -26,7 +26,7 @@
 local PER_ITEM, DUE_PARTS = 4, 4
 local lanes, _, first = lanes_read(2)
 local PREFIX = #SEQ - 3
-local unlisted, held_by = {}, {}
+local listed, unlisted, held_by = {}, {}, {}
 
 local function key_name(key)
   return string.sub(key, PREFIX + 1)
@@ -57,15 +57,9 @@ local function put_back(job, lane, ended)
   end
 end
 
-local function is_leased(rid)
-  return redis.call('HEXISTS', RUNNING, rid) == 1
-end
-
--- True when the job's past can be read, or there is none.
-local function past_is_sound(rid)
-  local text = redis.call('HGET', PAST, rid)
-  local past = text and past_parse(text)
-  return not text or (past and (past.state == 'w' or DONE[past.state] ~= nil))
+-- True when what has happened to a job can be read, or nothing has.
+local function past_is_sound(job)
+  return job.readable and (job.letter == 'w' or DONE[job.letter] ~= nil)
 end
 
 local ASIDE = { [ORPHANS] = 'moved to the orphans', [DIRT] = 'moved to the dirt' }
@@ -109,9 +103,9 @@ local function examine_entry(lane, part, member)
     end
     return found('orphan-entry', place, why, entry_out(lane, part, member, score, ORPHANS))
   end
-  if is_leased(rid) then
+  if job.leased then
     return found('wrong-entry', place, label(job) .. ' is in the hand of a runner', entry_out(lane, part, member, score, ORPHANS))
-  elseif not past_is_sound(rid) then
+  elseif not past_is_sound(job) then
     entry_out(lane, part, member, score, ORPHANS)
     return job_aside(job, 'bad-past', 'what has happened to it cannot be read')
   end
@@ -171,7 +165,7 @@ local function examine_id(job, lane)
     hset(IDS, field, job.rid)
     found('lost-id', label(job), 'its id does not lead to it', 'its id leads to it')
     return false
-  elseif is_leased(job.rid) then
+  elseif job.leased then
     found('double-id', label(job) .. ', record ' .. job.rid, 'another job has the same id, and a runner has this one', nil)
     return true
   end
@@ -196,16 +190,19 @@ local function examine_record(lane, rid, seen)
   elseif job.queue ~= lane.queue or job.kind ~= lane.kind then
     return
   end
-  if redis.call('SISMEMBER', LANES, lane.name) == 0 and not unlisted[lane.name] then
-    unlisted[lane.name] = true
-    found('unlisted-lane', 'lane ' .. lane.name, 'it has jobs and no runner looks there', 'listed')
+  if listed[lane] == nil then
+    listed[lane] = redis.call('SISMEMBER', LANES, lane.name) == 1
+    if not listed[lane] then
+      unlisted[#unlisted + 1] = lane.name
+      found('unlisted-lane', 'lane ' .. lane.name, 'it has jobs and no runner looks there', 'listed')
+    end
   end
-  if is_leased(rid) then
+  if job.leased then
     if job.id ~= '' then
       examine_id(job, lane)
     end
     return
-  elseif not past_is_sound(rid) then
+  elseif not past_is_sound(job) then
     return job_aside(job, 'bad-past', 'what has happened to it cannot be read')
   elseif job.id ~= '' and examine_id(job, lane) then
     return
@@ -231,7 +228,7 @@ end
 if MENDS and #findings > 0 then
   expect('hash', QUARANTINE)
   flush()
-  for name in pairs(unlisted) do
+  for _, name in ipairs(unlisted) do
     redis.call('SADD', LANES, name)
   end
   drop_empty_holders(held_by)

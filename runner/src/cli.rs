@@ -13,6 +13,7 @@ mod args_jobs;
 mod bulk;
 mod context;
 mod dead;
+mod doctor;
 mod enqueue;
 mod exit;
 mod handlers;
@@ -104,6 +105,7 @@ async fn ask(command: &Command, context: &mut Context) -> Result<Code, Fault> {
         Command::Dead(command) => dead::run(context, command).await,
         Command::Runner(RunnerCommand::List) => queues::runner_list(context).await,
         Command::Stats => queues::stats(context).await,
+        Command::Doctor { repair } => doctor::run(context, *repair).await,
         Command::Handler(HandlerCommand::List { .. }) => handlers::list(context).await,
         Command::Handler(HandlerCommand::Check { file }) => handlers::check(context, file),
         Command::Run(_) | Command::Completions { .. } => Ok(Code::Done),

@@ -78,6 +78,12 @@ pub(super) enum Command {
     Runner(RunnerCommand),
     /// Show counts of every queue, and the runners
     Stats,
+    /// Look whether everything in the store is as it should be
+    Doctor {
+        /// Mend what is not. Nothing is deleted: what is in the way is set aside
+        #[arg(long)]
+        repair: bool,
+    },
     /// Print a completion script for a shell
     Completions {
         /// Which shell

@@ -22,7 +22,7 @@ mod names;
 mod walks;
 
 /// Keys, entries or fields in one step.
-const STEP: usize = 250;
+const STEP: usize = 100;
 /// Indexes that one script counts: with more, each job's own place is all that is looked at.
 const CENSUS_MAX: usize = 5_000;
 /// How often the census is taken again because a lane came in between.
