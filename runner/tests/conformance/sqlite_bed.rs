@@ -113,10 +113,8 @@ impl Bed for SqliteBed {
         let mut tables = client
             .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'clock' ORDER BY name")
             .expect("a query");
-        let names: Vec<String> = tables
-            .query_map([], |row| row.get(0))
-            .and_then(|rows| rows.collect())
-            .expect("the tables");
+        let names: Vec<String> =
+            tables.query_map([], |row| row.get(0)).and_then(|rows| rows.collect()).expect("the tables");
         let mut all = String::new();
         for table in names {
             let mut statement = client.prepare(&format!("SELECT * FROM \"{table}\"")).expect("a query");

@@ -23,8 +23,12 @@ impl SqliteStore {
         let name = random_text(20)?;
         self.link
             .write(Promise::Loose, move |tx| {
-                tx.exec("INSERT OR IGNORE INTO meta VALUES ('store_id', ?1)", [name])?;
-                let id = tx.row("SELECT value FROM meta WHERE name = 'store_id'", [], |row| row.get(0))?;
+                tx.exec(
+                    "UPDATE namespaces SET identity = ifnull(identity, ?2) WHERE ns = ?1",
+                    (tx.ns, name),
+                )?;
+                let id =
+                    tx.row("SELECT identity FROM namespaces WHERE ns = ?1", [tx.ns], |row| row.get(0))?;
                 id.ok_or_else(|| StoreError::Refused("a name that was made is not there".to_owned()))
             })
             .await
@@ -40,7 +44,8 @@ impl SqliteStore {
 }
 
 fn count(tx: &Tx<'_>) -> Result<Counts, StoreError> {
-    let aside = |what: &str| tx.number("SELECT count(*) FROM aside WHERE ns = ?1 AND what = ?2", (tx.ns, what));
+    let aside =
+        |what: &str| tx.number("SELECT count(*) FROM aside WHERE ns = ?1 AND what = ?2", (tx.ns, what));
     let mut counts = Counts {
         queues: Vec::new(),
         now_ms: tx.now_ms,

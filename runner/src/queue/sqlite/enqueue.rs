@@ -122,7 +122,14 @@ impl<'a> Batch<'a> {
         let found = tx.row(
             "SELECT record, state, due_ms, forget_ms FROM ids WHERE queue = ?1 AND id = ?2",
             (lane.queue, id.as_str()),
-            |row| Ok((row.get::<_, Option<u64>>(0)?, row.get::<_, Option<String>>(1)?, row.get(2)?, row.get(3)?)),
+            |row| {
+                Ok((
+                    row.get::<_, Option<u64>>(0)?,
+                    row.get::<_, Option<String>>(1)?,
+                    row.get(2)?,
+                    row.get(3)?,
+                ))
+            },
         )?;
         let record = match found {
             Some((Some(record), ..)) => record,
@@ -192,7 +199,10 @@ impl<'a> Batch<'a> {
         if !self.lookalikes {
             return Ok(true);
         }
-        Ok(self.tx.row("SELECT 1 FROM ids WHERE queue = ?1 AND id = ?2", (lane.queue, id), |_| Ok(()))?.is_none())
+        Ok(self
+            .tx
+            .row("SELECT 1 FROM ids WHERE queue = ?1 AND id = ?2", (lane.queue, id), |_| Ok(()))?
+            .is_none())
     }
 
     /// Makes a chosen id lead to a record.
@@ -306,7 +316,9 @@ fn insert_job(
 ) -> Result<(), StoreError> {
     let meta = match job.meta.is_empty() {
         true => None,
-        false => Some(serde_json::to_string(&job.meta).map_err(|error| StoreError::Invalid(error.to_string()))?),
+        false => {
+            Some(serde_json::to_string(&job.meta).map_err(|error| StoreError::Invalid(error.to_string()))?)
+        }
     };
     tx.exec(
         "INSERT INTO jobs (record, lane, id, given, priority, enqueued_ms, due_ms, max_attempts, timeout_ms, meta, \

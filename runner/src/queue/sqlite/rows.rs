@@ -55,7 +55,13 @@ impl Waiting {
 }
 
 /// Takes an entry out of its lane, whatever it is.
-pub(super) fn delete_waiting(tx: &Tx<'_>, lane: i64, part: u8, due_ms: i64, place: u64) -> Result<(), StoreError> {
+pub(super) fn delete_waiting(
+    tx: &Tx<'_>,
+    lane: i64,
+    part: u8,
+    due_ms: i64,
+    place: u64,
+) -> Result<(), StoreError> {
     tx.exec(
         "DELETE FROM waiting WHERE lane = ?1 AND part = ?2 AND due_ms = ?3 AND place = ?4",
         (lane, part, due_ms, place),
@@ -306,7 +312,6 @@ pub(super) struct JobRow {
     pub(super) record: u64,
     pub(super) lane: i64,
     pub(super) queue: i64,
-    pub(super) kind: String,
     pub(super) id: String,
     pub(super) given: bool,
     pub(super) priority: u8,
@@ -327,7 +332,7 @@ impl JobRow {
     /// As [`load`](Self::load), for whoever knows about the lease.
     pub(super) fn load_unleased(tx: &Tx<'_>, record: u64) -> Result<Option<Self>, StoreError> {
         let row = tx.row(
-            "SELECT lane, queue, kind, id, given, priority, max_attempts, due_ms, \
+            "SELECT lane, queue, id, given, priority, max_attempts, due_ms, \
              length(payload) + length(CAST(id AS BLOB)) + length(source) + ifnull(length(meta), 0) \
              FROM jobs JOIN lanes USING (lane) JOIN queues USING (queue) WHERE record = ?1 AND ns = ?2",
             (record, tx.ns),
@@ -336,13 +341,12 @@ impl JobRow {
                     record,
                     lane: row.get(0)?,
                     queue: row.get(1)?,
-                    kind: row.get(2)?,
-                    id: row.get(3)?,
-                    given: row.get(4)?,
-                    priority: row.get(5)?,
-                    max_attempts: row.get(6)?,
-                    due_ms: row.get(7)?,
-                    bytes: row.get::<_, usize>(8)? + RECORD_COST,
+                    id: row.get(2)?,
+                    given: row.get(3)?,
+                    priority: row.get(4)?,
+                    max_attempts: row.get(5)?,
+                    due_ms: row.get(6)?,
+                    bytes: row.get::<_, usize>(7)? + RECORD_COST,
                     past: None,
                     lease: None,
                 })
@@ -396,6 +400,8 @@ impl JobRow {
 
     /// Its past; a fresh one when it has none.
     pub(super) fn past_or_fresh(&self) -> PastRow {
-        self.past.clone().unwrap_or_else(|| PastRow::fresh(self.max_attempts.unwrap_or(0), 0, self.due_ms(), self.record))
+        self.past
+            .clone()
+            .unwrap_or_else(|| PastRow::fresh(self.max_attempts.unwrap_or(0), 0, self.due_ms(), self.record))
     }
 }
