@@ -17,8 +17,12 @@ use crate::outcome::Outcome;
 
 pub use finding::Finding;
 
+mod checks;
 pub mod finding;
+mod life;
+mod listing;
 pub mod redis;
+pub mod sqlite;
 
 /// Most jobs that one call of a batch verb takes. Callers cut larger work into calls; what one
 /// call holds is all or nothing, and a store never cuts it. Keeps a script under its 5 ms (rule 6).

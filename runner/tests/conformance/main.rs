@@ -20,6 +20,9 @@ mod redis_wounds;
 mod retaining;
 mod sessions;
 mod settling;
+mod sqlite_audit;
+mod sqlite_bed;
+mod sqlite_wounds;
 mod waking;
 
 /// Makes one test a claim, for one store.
@@ -160,3 +163,4 @@ macro_rules! conformance {
 }
 
 conformance!(redis, crate::redis_bed::RedisBed);
+conformance!(sqlite, crate::sqlite_bed::SqliteBed);
