@@ -27,7 +27,10 @@ const JOBS: [Wound; 9] = [
 const ENTRIES: [Wound; 10] = [
     ("orphan-entry", "DELETE FROM jobs WHERE record = $waits"),
     ("orphan-entry", "INSERT INTO waiting VALUES (1, 2, -1, 901, 901, 0, 0), (77, 2, 5, 902, $waits, 0, 0)"),
-    ("wrong-entry", "INSERT INTO waiting SELECT lane, 3, due_ms, place, record, 0, 0 FROM waiting WHERE record = $waits"),
+    (
+        "wrong-entry",
+        "INSERT INTO waiting SELECT lane, 3, due_ms, place, record, 0, 0 FROM waiting WHERE record = $waits",
+    ),
     ("wrong-entry", "UPDATE waiting SET due_ms = 1 WHERE record = $waits"),
     ("wrong-entry", "UPDATE waiting SET due_ms = -1, attempt = -3 WHERE record = $waits"),
     ("wrong-entry", "UPDATE waiting SET crashes = 2, part = 4 WHERE record = $retried"),
@@ -44,14 +47,17 @@ const ENTRIES: [Wound; 10] = [
 const REST: [Wound; 15] = [
     ("orphan-past", "DELETE FROM jobs WHERE record IN ($retried, $done)"),
     ("orphan-log", "INSERT INTO logs VALUES (4444, 1, 'text'), (4444, 2, 'text')"),
-    ("wrong-id", "INSERT INTO ids (queue, id, record, ns) VALUES (1, 'ghost', 4444, 1), (1, 'alias', $waits, 1), (77, 'x', 1, 1)"),
+    (
+        "wrong-id",
+        "INSERT INTO ids (queue, id, record, ns) VALUES (1, 'ghost', 4444, 1), (1, 'alias', $waits, 1), (77, 'x', 1, 1)",
+    ),
     ("wrong-id", "UPDATE ids SET forget_ms = NULL WHERE id = 'forgotten'"),
     ("lost-id", "DELETE FROM ids WHERE id IN ('waits', 'runs')"),
     ("lost-id", "UPDATE ids SET record = $dead WHERE id = 'waits'"),
     (
         "double-id",
-        "INSERT INTO jobs SELECT 5, lane, id, given, priority, enqueued_ms, due_ms, max_attempts, timeout_ms, meta, traceparent, \
-         source, payload FROM jobs WHERE record = $waits; INSERT INTO waiting SELECT lane, part, due_ms, 5, 5, 0, 0 \
+        "UPDATE sequence SET last = 4444; INSERT INTO jobs SELECT 4444, lane, id, given, priority, enqueued_ms, due_ms, max_attempts, timeout_ms, meta, traceparent, \
+         source, payload FROM jobs WHERE record = $waits; INSERT INTO waiting SELECT lane, part, due_ms, 4444, 4444, 0, 0 \
          FROM waiting WHERE record = $waits",
     ),
     ("unlisted-id", "UPDATE namespaces SET lookalikes = 0"),
@@ -65,11 +71,17 @@ const REST: [Wound; 15] = [
 ];
 
 const TABLES: [Wound; 6] = [
-    ("unknown-name", "CREATE TABLE odd (x TEXT); INSERT INTO odd VALUES ('kept'); CREATE INDEX odd_x ON odd (x)"),
+    (
+        "unknown-name",
+        "CREATE TABLE odd (x TEXT); INSERT INTO odd VALUES ('kept'); CREATE INDEX odd_x ON odd (x)",
+    ),
     ("unknown-name", "CREATE TABLE odd (x); CREATE TABLE quarantine_odd (x); CREATE VIEW seen AS SELECT 1"),
     ("wrong-type", "DROP INDEX finished"),
     ("wrong-type", "DROP TABLE wakes"),
-    ("wrong-type", "DROP TABLE kept; CREATE TABLE kept (something TEXT); INSERT INTO kept VALUES ('foreign')"),
+    (
+        "wrong-type",
+        "DROP TABLE kept; CREATE TABLE kept (something TEXT); INSERT INTO kept VALUES ('foreign')",
+    ),
     ("wrong-type", "ALTER TABLE sequence ADD COLUMN more TEXT"),
 ];
 
@@ -90,7 +102,10 @@ fn rows(client: &Connection) -> u64 {
     let count = |table: &str| -> u64 {
         client.query_row(&format!("SELECT count(*) FROM {table}"), [], |row| row.get(0)).expect("a count")
     };
-    ["jobs", "past", "logs", "leases", "waiting", "aside", "quarantine"].iter().map(|table| count(table)).sum()
+    ["jobs", "past", "logs", "leases", "waiting", "aside", "quarantine"]
+        .iter()
+        .map(|table| count(table))
+        .sum()
 }
 
 async fn each_is_found_and_mended(wounds: &[Wound]) {

@@ -198,7 +198,7 @@ const SINGLES: &str = "INSERT OR IGNORE INTO sequence VALUES (1, 0);";
 fn aside(connection: &Connection, kind: &str, name: &str) -> rusqlite::Result<String> {
     let quoted = format!("\"{}\"", name.replace('"', "\"\""));
     if kind != "table" {
-        connection.execute_batch(&format!("DROP {kind} {quoted}"))?;
+        connection.execute_batch(&format!("DROP {kind} IF EXISTS {quoted}"))?;
         return Ok("removed: it holds no data".to_owned());
     }
     let indexes: Vec<String> = connection

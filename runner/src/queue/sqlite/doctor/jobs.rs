@@ -10,7 +10,7 @@ use crate::queue::sqlite::tx::Tx;
 /// Every lane has a queue of a namespace, and names that can be read.
 pub(super) fn look_at_lanes(tx: &Tx<'_>, sight: &mut Sight) -> Result<(), StoreError> {
     let lanes = tx.rows(
-        "SELECT lane, kind, name, namespaces.ns FROM lanes LEFT JOIN queues USING (queue) LEFT JOIN namespaces USING (ns)",
+        "SELECT lane, kind, queues.name, namespaces.ns FROM lanes LEFT JOIN queues USING (queue) LEFT JOIN namespaces USING (ns)",
         [],
         |row| {
             Ok((
@@ -40,7 +40,7 @@ fn load(tx: &Tx<'_>, record: i64) -> Result<Option<JobRow>, StoreError> {
     match JobRow::load(tx, record) {
         // What is in a column is none that any version writes there.
         Err(StoreError::Refused(_)) => Ok(None),
-        other => other,
+        other => Ok(other?.filter(|job| (1..=3).contains(&job.priority))),
     }
 }
 
@@ -225,9 +225,7 @@ pub(super) fn look_at_records(
             continue;
         }
         let job = match ns {
-            Some(_) if JobId::new(id).is_ok() => {
-                load(tx, *record)?.filter(|job| (1..=3).contains(&job.priority))
-            }
+            Some(_) if JobId::new(id).is_ok() => load(tx, *record)?,
             _ => None,
         };
         match job {
@@ -303,7 +301,12 @@ fn not_finished(
     past: &PastRow,
     why: &str,
 ) -> Result<(), StoreError> {
-    sight.found("wrong-entry", label(tx, job)?, format!("it is listed as finished, and {why}"), "taken off the list")?;
+    sight.found(
+        "wrong-entry",
+        label(tx, job)?,
+        format!("it is listed as finished, and {why}"),
+        "taken off the list",
+    )?;
     if sight.repair {
         PastRow { state: "w".to_owned(), end: None, ..past.clone() }.save(tx, job.record)?;
     }
