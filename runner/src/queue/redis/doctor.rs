@@ -8,8 +8,6 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use redis::Value;
-
 use self::names::Index;
 use super::RedisStore;
 use super::link::Repeat;
@@ -147,11 +145,4 @@ impl Doctor<'_> {
         }
         Ok(())
     }
-}
-
-/// An iteration's reply: where it goes on, and its items. `None` at the end.
-fn step_of(reply: Value) -> Result<(Option<String>, Items), StoreError> {
-    let mut reply = Items::of(reply)?;
-    let next = reply.text()?;
-    Ok(((next != "0").then_some(next), reply.list()?))
 }

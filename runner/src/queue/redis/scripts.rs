@@ -56,8 +56,9 @@ macro_rules! lua {
 }
 
 lua!(
-    aside, cancel, census, claim, counts, delete, enqueue, examine, floors, heartbeat, identity, locate, log,
-    page, pause, prune, purge, recall, reclaim, requeue, reschedule, resume, settle, sift, types, view, walk
+    aside, cancel, census, claim, counts, delete, enqueue, examine, export, floors, heartbeat, identity,
+    import, locate, log, page, pause, prune, purge, recall, reclaim, requeue, reschedule, resume, settle,
+    sift, types, view, walk
 );
 
 macro_rules! includes {

@@ -9,10 +9,11 @@ use std::time::Duration;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, Value};
 
-use super::{Doctor, step_of};
+use super::Doctor;
 use crate::queue::StoreError;
 use crate::queue::redis::record::read_lease;
 use crate::queue::redis::reply::{Items, number, text, unexpected};
+use crate::queue::redis::walk::step_of;
 
 /// How often something that moves is read again, and the pause before.
 const TRIES: u32 = 50;

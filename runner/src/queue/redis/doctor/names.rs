@@ -2,11 +2,12 @@
 
 use redis::Value;
 
-use super::{Doctor, STEP, step_of};
+use super::{Doctor, STEP};
 use crate::names::Name;
 use crate::queue::redis::keys::KeyName;
 use crate::queue::redis::link::Repeat;
 use crate::queue::redis::reply::{Items, text, unexpected};
+use crate::queue::redis::walk::step_of;
 use crate::queue::{Lane, StoreError};
 
 /// Keys that one step of the iteration looks at: it passes those of others too.

@@ -1,15 +1,12 @@
 //! The walks over all that there is: entries of indexes, leases, records, and what belongs to jobs beside.
 
-use super::{Doctor, STEP, step_of};
+use super::{Doctor, STEP};
 use crate::queue::redis::claim::push_lanes;
 use crate::queue::redis::enqueue::Lanes;
 use crate::queue::redis::link::Repeat;
 use crate::queue::redis::record::{read_lease, read_record, rid_text};
-use crate::queue::redis::reply::{Items, text};
+use crate::queue::redis::walk::{Walk, step_of};
 use crate::queue::{Lane, StoreError};
-
-/// Bytes of records that one script may read, as far as the largest one tells.
-const STEP_BYTES: u64 = 4 << 20;
 
 /// Entries in one step of a hash whose values may be large, of which no number tells how large.
 const FEW: usize = 50;
@@ -27,7 +24,7 @@ struct Item {
 impl Doctor<'_> {
     /// Entries that have no place there, or have none any more.
     pub(super) async fn look_at_entries(&mut self) -> Result<(), StoreError> {
-        let step = self.jobs_in_a_step().await?;
+        let step = self.store.jobs_in_a_step(STEP).await?;
         for index in self.indexes.clone() {
             let mut cursor = Some("0".to_owned());
             while let Some(from) = cursor {
@@ -71,10 +68,10 @@ impl Doctor<'_> {
 
     /// Jobs that are nowhere, or not to be found by their ids.
     pub(super) async fn look_at_records(&mut self) -> Result<(), StoreError> {
-        let step = self.jobs_in_a_step().await?;
+        let step = self.store.jobs_in_a_step(STEP).await?;
         let mut cursor = Some("0".to_owned());
         while let Some(from) = cursor {
-            let (next, mut reply) = self.walk("jobs", &from, step, "records").await?;
+            let (next, mut reply) = self.store.walk("jobs", &from, step, Walk::Records).await?;
             let mut items = Vec::with_capacity(reply.len() / 3);
             while !reply.is_empty() {
                 let (which, size, seen) = (reply.text()?, reply.number::<u64>()?, reply.bytes()?.to_vec());
@@ -98,7 +95,7 @@ impl Doctor<'_> {
         for (name, step) in [("past", FEW), ("logs", FEW), ("recalls", STEP), ("ids", STEP)] {
             let mut cursor = Some("0".to_owned());
             while let Some(from) = cursor {
-                let (next, mut reply) = self.walk(name, &from, step, "names").await?;
+                let (next, mut reply) = self.store.walk(name, &from, step, Walk::Names).await?;
                 let mut fields = Vec::with_capacity(reply.len());
                 while !reply.is_empty() {
                     fields.push(reply.bytes()?.to_vec());
@@ -114,23 +111,6 @@ impl Doctor<'_> {
         Ok(())
     }
 
-    /// One step over a hash, of which the values stay where they are.
-    async fn walk(
-        &self,
-        name: &str,
-        from: &str,
-        count: usize,
-        what: &str,
-    ) -> Result<(Option<String>, Items), StoreError> {
-        let keys = [self.store.keys.global(name)];
-        let count = count.to_string();
-        let script = &self.store.scripts.walk;
-        let reply = self.store.link.script(script, &keys, &[from, &count, what], Repeat::Once).await?;
-        let mut items = Items::of(reply)?;
-        let next = items.text()?;
-        Ok(((next != "0").then_some(next), items))
-    }
-
     async fn examine(&mut self, items: &[Item], step: usize) -> Result<(), StoreError> {
         for some in items.chunks(step) {
             let lanes = Lanes::of(some.iter().filter_map(|item| item.lane.clone()));
@@ -144,14 +124,5 @@ impl Doctor<'_> {
             self.ask(&self.store.scripts.examine, self.store.lane_keys(&lanes), &args).await?;
         }
         Ok(())
-    }
-
-    /// How many records one script may read, all of the largest size.
-    async fn jobs_in_a_step(&self) -> Result<usize, StoreError> {
-        let mut cmd = redis::cmd("HGET");
-        cmd.arg(self.store.keys.global("meta")).arg("record_max");
-        let largest = text(self.store.link.command(&cmd, Repeat::Once).await?)?.parse().unwrap_or(1);
-        let largest: u64 = self.record_max.max(largest).max(1);
-        Ok(usize::try_from(STEP_BYTES / largest).unwrap_or(STEP).clamp(1, STEP))
     }
 }
