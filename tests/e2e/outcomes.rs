@@ -26,8 +26,11 @@ fn a_snooze_is_no_failure(on: StoreKind) {
     let events: Vec<&str> =
         job["history"].as_array().unwrap().iter().filter_map(|e| e["event"].as_str()).collect();
     let count = |event: &str| events.iter().filter(|e| **e == event).count();
-    assert_eq!(count("started"), 8, "five snoozes, two failures, one success: {events:?}");
-    assert_eq!((count("snoozed"), count("retry"), count("completed")), (5, 2, 1), "{events:?}");
+    // The guest reckons by the time since its enqueue: on a busy machine, late starts leave less time to snooze in.
+    let snoozed = count("snoozed");
+    assert!((1..=5).contains(&snoozed), "{events:?}");
+    assert_eq!(count("started"), snoozed + 3, "after them two failures and one success: {events:?}");
+    assert_eq!((count("retry"), count("completed")), (2, 1), "{events:?}");
 }
 
 fn each_way_to_fail_has_its_reason_and_its_text(on: StoreKind) {
