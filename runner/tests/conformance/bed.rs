@@ -13,6 +13,9 @@ use hourhand::queue::{
     RunFacts, RunnerInfo, SessionId, Settled, Settlement, Store,
 };
 
+/// The namespace of a bed's first store.
+pub(crate) const NAMESPACE: &str = "bed";
+
 /// A store to be tried, and its data for the suite to damage.
 #[async_trait]
 pub(crate) trait Bed: Sized + Send + Sync {
@@ -45,6 +48,11 @@ pub(crate) trait Bed: Sized + Send + Sync {
 
     /// Deletes a session's registration by hand.
     async fn lose_session(&self, session: &SessionId);
+
+    /// Moves the store's clock by so many milliseconds; false where it cannot be moved.
+    async fn step_clock(&self, _ms: i64) -> bool {
+        false
+    }
 }
 
 /// Keeps everything for ever.

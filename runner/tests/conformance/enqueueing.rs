@@ -424,7 +424,7 @@ pub(crate) async fn what_passes_the_check_is_taken_whatever_is_in_it<B: Bed>(bed
     let mut random = crate::random::Random::seeded();
     let text = |random: &mut crate::random::Random, max: usize| -> String {
         let length = random.below(max);
-        (0..length).map(|_| if random.below(3) == 0 { random.of(&ODD) } else { 'x' }).collect()
+        (0..length).map(|_| if random.below(3) == 0 { random.pick(&ODD) } else { 'x' }).collect()
     };
     for _ in 0..600 {
         let pairs = random.below(4);
@@ -435,10 +435,10 @@ pub(crate) async fn what_passes_the_check_is_taken_whatever_is_in_it<B: Bed>(bed
             meta,
             source: text(&mut random, 4),
             traceparent: Some(text(&mut random, 4)),
-            due: random.of(&[Due::NOW, Due::In(DELAY_MS_MAX), Due::At(0), Due::At(1 << 41)]),
-            max_attempts: random.of(&[None, Some(0), Some(1), Some(1_000), Some(1_001)]),
-            timeout_ms: random.of(&[None, Some(0), Some(1), Some(86_400_000), Some(86_400_001)]),
-            priority: random.of(&Priority::ALL),
+            due: random.pick(&[Due::NOW, Due::In(DELAY_MS_MAX), Due::At(0), Due::At(1 << 41)]),
+            max_attempts: random.pick(&[None, Some(0), Some(1), Some(1_000), Some(1_001)]),
+            timeout_ms: random.pick(&[None, Some(0), Some(1), Some(86_400_000), Some(86_400_001)]),
+            priority: random.pick(&Priority::ALL),
             payload: text(&mut random, 20).into(),
             on_conflict: OnConflict::Replace,
             ..job("a")

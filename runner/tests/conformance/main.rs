@@ -10,6 +10,7 @@ mod claiming;
 mod damage;
 mod enqueueing;
 mod listing;
+mod model;
 mod operating;
 mod random;
 mod redis_audit;
@@ -141,8 +142,15 @@ macro_rules! conformance {
                 what_makes_a_job_claimable_earlier_wakes
                 a_backlog_wakes_nobody
                 a_recall_wakes_its_session;
-            random:
-                random_steps_keep_every_job_in_exactly_one_place;
+            model:
+                every_step_agrees_with_the_model_1
+                every_step_agrees_with_the_model_2
+                every_step_agrees_with_the_model_3
+                every_step_agrees_with_the_model_4
+                every_step_agrees_with_the_model_5
+                every_step_agrees_with_the_model_6
+                every_step_agrees_with_the_model_7
+                every_step_agrees_with_the_model_8;
             bulk:
                 a_hundred_thousand_due_jobs_are_taken_in_order
                 operators_verbs_take_thousands_at_once
@@ -152,3 +160,12 @@ macro_rules! conformance {
 }
 
 conformance!(redis, crate::redis_bed::RedisBed);
+
+/// Runs of the model for as long as `make soak` asks.
+mod soak {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "it takes as long as it is told to: make soak"]
+    async fn redis() {
+        super::model::soak::<crate::redis_bed::RedisBed>("redis").await;
+    }
+}
