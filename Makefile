@@ -1,6 +1,6 @@
 # The menu. Each target installs what it needs: the Rust target for handlers, and Debian packages.
 .DEFAULT_GOAL := help
-.PHONY: help setup guests demo check test mutants bench
+.PHONY: help setup guests demo check test soak mutants bench
 
 help: ## show this menu
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -21,6 +21,10 @@ check: setup guests ## formatting and lints of everything
 
 test: check ## everything that must hold: check, and all tests against real servers
 	@scripts/test.sh
+
+SECONDS ?= 60
+soak: setup ## random steps against a model of the stores: make soak SECONDS=60
+	@scripts/soak.sh $(SECONDS)
 
 mutants: setup ## deliberate faults in the store's scripts: the conformance suite must notice each
 	python3 tests/mutants/run.py
