@@ -49,8 +49,9 @@ pub(crate) trait Bed: Sized + Send + Sync {
     /// Deletes a session's registration by hand.
     async fn lose_session(&self, session: &SessionId);
 
-    /// Moves the store's clock by so many milliseconds; false where it cannot be moved.
-    async fn step_clock(&self, _ms: i64) -> bool {
+    /// Steps the wall clock of the machine on which the store is; false where a test cannot do that.
+    async fn step_clock(&self, ms: i64) -> bool {
+        let _ = ms;
         false
     }
 }

@@ -19,6 +19,8 @@ mod redis_inside;
 mod retaining;
 mod sessions;
 mod settling;
+mod sqlite_audit;
+mod sqlite_bed;
 mod waking;
 
 /// Makes one test a claim, for one store.
@@ -160,6 +162,7 @@ macro_rules! conformance {
 }
 
 conformance!(redis, crate::redis_bed::RedisBed);
+conformance!(sqlite, crate::sqlite_bed::SqliteBed);
 
 /// Runs of the model for as long as `make soak` asks.
 mod soak {
@@ -167,5 +170,11 @@ mod soak {
     #[ignore = "it takes as long as it is told to: make soak"]
     async fn redis() {
         super::model::soak::<crate::redis_bed::RedisBed>("redis").await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "it takes as long as it is told to: make soak"]
+    async fn sqlite() {
+        super::model::soak::<crate::sqlite_bed::SqliteBed>("sqlite").await;
     }
 }
