@@ -1,8 +1,6 @@
 //! What every store checks before it takes anything, and the ids that stores make: one place, one wording.
 
-use super::{
-    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, SessionId, StoreError,
-};
+use super::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, SessionId, StoreError};
 use crate::job::NewJob;
 use crate::names::JobId;
 
@@ -68,7 +66,6 @@ pub(super) fn check_claim(request: &ClaimRequest) -> Result<(), StoreError> {
     }
     Ok(())
 }
-
 
 /// Random letters and digits.
 pub(super) fn random_text(length: usize) -> Result<String, StoreError> {

@@ -87,4 +87,3 @@ pub(super) fn entries_of(phase: Phase, query: &ListQuery) -> usize {
     let exact = in_index && query.error.is_none() && query.since_ms.is_none();
     if exact { query.limit } else { STEP_ENTRIES.max(query.limit) }
 }
-

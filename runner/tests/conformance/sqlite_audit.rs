@@ -44,7 +44,10 @@ const CHECKS: [(&str, &str); 16] = [
         "finished jobs that are not counted",
         "SELECT record FROM past WHERE queue IS NOT NULL AND (queue, state) NOT IN (SELECT queue, state FROM kept)",
     ),
-    ("an id without a record", "SELECT id FROM ids WHERE record NOT IN (SELECT record FROM jobs WHERE given = 1)"),
+    (
+        "an id without a record",
+        "SELECT id FROM ids WHERE record NOT IN (SELECT record FROM jobs WHERE given = 1)",
+    ),
     (
         "an id that does not lead to its record",
         "SELECT jobs.record FROM jobs JOIN lanes USING (lane) LEFT JOIN ids \
@@ -55,7 +58,10 @@ const CHECKS: [(&str, &str); 16] = [
         "SELECT ns FROM namespaces WHERE id_bytes <> (SELECT ifnull(sum(2 * length(CAST(id AS BLOB)) + 200), 0) \
          FROM ids WHERE ids.ns = namespaces.ns AND record IS NULL)",
     ),
-    ("a number above the sequence", "SELECT place FROM waiting WHERE place > (SELECT last FROM sequence) AND place < 901"),
+    (
+        "a number above the sequence",
+        "SELECT place FROM waiting WHERE place > (SELECT last FROM sequence) AND place < 901",
+    ),
     ("an entry that was set aside", "SELECT record FROM aside"),
 ];
 

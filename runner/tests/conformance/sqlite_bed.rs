@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 use async_trait::async_trait;
 use hourhand::clock::{HostClock, SystemClock};
 use hourhand::job::JobView;
-use hourhand::queue::sqlite::{SqlEdit, SqliteOptions, SqliteStore};
+use hourhand::queue::sqlite::{Durability, SqlEdit, SqliteOptions, SqliteStore};
 use hourhand::queue::{Lane, SessionId};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -46,9 +46,9 @@ fn faults() -> Vec<SqlEdit> {
     vec![SqlEdit { find, replace }]
 }
 
-fn open(folder: &TempDir, clock: &Arc<SteppedClock>, namespace: &str) -> SqliteStore {
+fn open(folder: &TempDir, clock: &Arc<SteppedClock>, namespace: &str, durability: Durability) -> SqliteStore {
     let clock = Arc::clone(clock) as Arc<dyn HostClock>;
-    let options = SqliteOptions { clock, sql_edits: faults(), ..SqliteOptions::default() };
+    let options = SqliteOptions { clock, durability, sql_edits: faults(), ..SqliteOptions::default() };
     SqliteStore::open(&folder.path().join("jobs.db"), &name(namespace), options).expect("a path")
 }
 
@@ -72,7 +72,7 @@ impl Bed for SqliteBed {
     async fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let clock = Arc::default();
-        let store = open(&folder, &clock, NAMESPACE);
+        let store = open(&folder, &clock, NAMESPACE, Durability::Full);
         Self { folder, clock, store }
     }
 
@@ -81,7 +81,8 @@ impl Bed for SqliteBed {
     }
 
     async fn open(&self, namespace: &str) -> SqliteStore {
-        open(&self.folder, &self.clock, namespace)
+        // Nobody pulls the plug.
+        open(&self.folder, &self.clock, namespace, Durability::Normal)
     }
 
     async fn lose_record(&self, job: &JobView) {
@@ -110,10 +111,8 @@ impl Bed for SqliteBed {
         let mut tables = client
             .prepare("SELECT name FROM sqlite_schema WHERE type = 'table' AND name <> 'clock' ORDER BY name")
             .expect("a query");
-        let names: Vec<String> = tables
-            .query_map([], |row| row.get(0))
-            .and_then(|rows| rows.collect())
-            .expect("the tables");
+        let names: Vec<String> =
+            tables.query_map([], |row| row.get(0)).and_then(|rows| rows.collect()).expect("the tables");
         let mut all = String::new();
         for table in names {
             let mut statement = client.prepare(&format!("SELECT * FROM \"{table}\"")).expect("a query");

@@ -11,8 +11,8 @@ use crate::outcome::Outcome;
 use crate::queue::checks::{check_claim, random_text, too_many};
 use crate::queue::life::event_text;
 use crate::queue::{
-    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, ClaimRequest, Claimed, ClaimedJob, IdMemory,
-    LaneClaim, Lease, Retention, Settled, Settlement, StoreError,
+    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, ClaimRequest, Claimed, ClaimedJob, IdMemory, LaneClaim, Lease,
+    Retention, Settled, Settlement, StoreError,
 };
 
 /// How long the answer to a settle is kept that cannot be told from what it wrote, in seconds.

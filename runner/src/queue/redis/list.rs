@@ -10,7 +10,9 @@ use super::record::{read_lease, rid_text};
 use super::reply::{Items, text};
 use crate::job::{JobView, State};
 use crate::names::Name;
-use crate::queue::listing::{LIMIT_MAX, PAGE_BYTES, Phase, entries_of, lane_wanted, next_phase, phase_wanted, wanted};
+use crate::queue::listing::{
+    LIMIT_MAX, PAGE_BYTES, Phase, entries_of, lane_wanted, next_phase, phase_wanted, wanted,
+};
 use crate::queue::{Lane, ListQuery, Page, StoreError};
 
 /// Indexes that one script reads.

@@ -10,9 +10,7 @@ use super::rows::{JOB_COLUMNS, JOB_TABLES, SUSPECTS, delete_waiting, read_job};
 use super::tx::Tx;
 use crate::names::Name;
 use crate::queue::checks::check_claim;
-use crate::queue::{
-    BATCH_PAYLOAD_BYTES_MAX, ClaimRequest, Claimed, ClaimedJob, Lease, StoreError,
-};
+use crate::queue::{BATCH_PAYLOAD_BYTES_MAX, ClaimRequest, Claimed, ClaimedJob, Lease, StoreError};
 
 /// Entries that are no jobs' and are kept for people to look at.
 const SET_ASIDE_MAX: u64 = 10_000;
@@ -77,7 +75,8 @@ fn claim(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
 
 /// The lanes of the request that exist and are not paused, in its order.
 fn open_lanes(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Vec<Open>, StoreError> {
-    let paused = tx.rows("SELECT queue FROM queues WHERE ns = ?1 AND paused = 1", [tx.ns], |row| row.get::<_, i64>(0))?;
+    let paused = tx
+        .rows("SELECT queue FROM queues WHERE ns = ?1 AND paused = 1", [tx.ns], |row| row.get::<_, i64>(0))?;
     let mut open = Vec::with_capacity(request.lanes.len());
     for wanted in &request.lanes {
         let Some(row) = tx.find_lane(&wanted.lane)? else { continue };

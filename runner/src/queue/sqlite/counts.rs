@@ -40,7 +40,8 @@ impl SqliteStore {
 }
 
 fn count(tx: &Tx<'_>) -> Result<Counts, StoreError> {
-    let aside = |what: &str| tx.number("SELECT count(*) FROM aside WHERE ns = ?1 AND what = ?2", (tx.ns, what));
+    let aside =
+        |what: &str| tx.number("SELECT count(*) FROM aside WHERE ns = ?1 AND what = ?2", (tx.ns, what));
     let mut counts = Counts {
         queues: Vec::new(),
         now_ms: tx.now_ms,

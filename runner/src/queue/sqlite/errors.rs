@@ -50,6 +50,8 @@ fn cannot_open(path: &Path) -> String {
         Some(folder) if !folder.is_dir() => {
             format!("{place} cannot be opened: there is no folder {}; make it first", folder.display())
         }
-        _ => format!("{place} cannot be opened: this user needs the right to read and write the file and its folder"),
+        _ => format!(
+            "{place} cannot be opened: this user needs the right to read and write the file and its folder"
+        ),
     }
 }

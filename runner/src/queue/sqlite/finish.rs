@@ -111,7 +111,13 @@ impl Finished {
 }
 
 /// Adds to what a queue keeps of a state.
-pub(super) fn count_kept(tx: &Tx<'_>, queue: i64, letter: &str, jobs: i64, bytes: i64) -> Result<(), StoreError> {
+pub(super) fn count_kept(
+    tx: &Tx<'_>,
+    queue: i64,
+    letter: &str,
+    jobs: i64,
+    bytes: i64,
+) -> Result<(), StoreError> {
     tx.exec(
         "INSERT INTO kept (queue, state, jobs, bytes) VALUES (?1, ?2, ?3, ?4) \
          ON CONFLICT DO UPDATE SET jobs = jobs + ?3, bytes = bytes + ?4",
@@ -124,9 +130,10 @@ pub(super) fn count_kept(tx: &Tx<'_>, queue: i64, letter: &str, jobs: i64, bytes
 /// that the cost is that of the settle; the rest is for prune. Returns how many ids are remembered by it.
 fn trim_kept(tx: &Tx<'_>, queue: i64, letter: &str, batch: &Batch) -> Result<u64, StoreError> {
     let retention = batch.policy.retention;
-    let kept = tx.row("SELECT jobs, bytes FROM kept WHERE queue = ?1 AND state = ?2", (queue, letter), |row| {
-        Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?))
-    })?;
+    let kept =
+        tx.row("SELECT jobs, bytes FROM kept WHERE queue = ?1 AND state = ?2", (queue, letter), |row| {
+            Ok((row.get::<_, u64>(0)?, row.get::<_, u64>(1)?))
+        })?;
     let (mut jobs, mut bytes) = kept.unwrap_or_default();
     let over = |jobs: u64, bytes: u64| {
         retention.count.is_some_and(|max| jobs > max) || retention.bytes.is_some_and(|max| bytes > max)
@@ -156,7 +163,7 @@ pub(super) struct Old {
     forget_ms: u64,
 }
 
-const OLD_COLUMNS: &str = "SELECT record, queue, state, bytes, due_ms, forget_ms FROM past";
+const OLD_COLUMNS: &str = "SELECT record, queue, state, bytes, due_ms, forget_ms";
 
 fn read_old(row: &rusqlite::Row<'_>) -> rusqlite::Result<Old> {
     Ok(Old {
@@ -171,7 +178,9 @@ fn read_old(row: &rusqlite::Row<'_>) -> rusqlite::Result<Old> {
 
 fn oldest(tx: &Tx<'_>, queue: i64, letter: &str, limit: u64) -> Result<Vec<Old>, StoreError> {
     tx.rows(
-        &format!("{OLD_COLUMNS} WHERE queue = ?1 AND state = ?2 ORDER BY ended_ms, record LIMIT ?3"),
+        &format!(
+            "{OLD_COLUMNS} FROM past WHERE queue = ?1 AND state = ?2 ORDER BY ended_ms, record LIMIT ?3"
+        ),
         (queue, letter, limit),
         read_old,
     )
@@ -179,7 +188,8 @@ fn oldest(tx: &Tx<'_>, queue: i64, letter: &str, limit: u64) -> Result<Vec<Old>,
 
 /// Finished jobs whose time is over.
 pub(super) fn expired(tx: &Tx<'_>, limit: u64) -> Result<Vec<Old>, StoreError> {
-    tx.rows(&format!("{OLD_COLUMNS} WHERE expire_ms <= ?1 ORDER BY expire_ms LIMIT ?2"), (tx.now_ms, limit), read_old)
+    let of_queues = "FROM queues CROSS JOIN past USING (queue) WHERE ns = ?1 AND expire_ms <= ?2 LIMIT ?3";
+    tx.rows(&format!("{OLD_COLUMNS} {of_queues}"), (tx.ns, tx.now_ms, limit), read_old)
 }
 
 impl Old {

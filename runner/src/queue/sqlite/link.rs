@@ -76,14 +76,8 @@ struct Opened {
 impl Link {
     pub(super) fn new(path: PathBuf, namespace: Name, options: SqliteOptions) -> Self {
         let time = StoreTime::new(Arc::clone(&options.clock));
-        let shared = Shared {
-            path,
-            namespace,
-            options,
-            time,
-            readers: Mutex::default(),
-            listeners: Mutex::default(),
-        };
+        let shared =
+            Shared { path, namespace, options, time, readers: Mutex::default(), listeners: Mutex::default() };
         Self { shared: Arc::new(shared), calls: Mutex::new(None) }
     }
 
@@ -164,7 +158,9 @@ impl Shared {
     }
 
     fn poke_listeners(&self) {
-        self.listeners.lock().retain(|listener| !matches!(listener.try_send(()), Err(mpsc::TrySendError::Disconnected(()))));
+        self.listeners
+            .lock()
+            .retain(|listener| !matches!(listener.try_send(()), Err(mpsc::TrySendError::Disconnected(()))));
     }
 
     fn open(&self) -> Result<Opened, StoreError> {
@@ -174,7 +170,10 @@ impl Shared {
     }
 
     /// As [`Link::read`], here and now.
-    pub(super) fn read<T>(&self, work: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    pub(super) fn read<T>(
+        &self,
+        work: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let kept = self.readers.lock().pop().filter(|opened| file_of(&self.path) == Some(opened.file));
         let opened = match kept {
             Some(opened) => opened,
@@ -190,7 +189,11 @@ impl Shared {
         done
     }
 
-    fn read_with<T>(&self, opened: &Opened, work: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    fn read_with<T>(
+        &self,
+        opened: &Opened,
+        work: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let fail = |error: rusqlite::Error| store_error(&error, &self.path);
         let snapshot = opened.connection.unchecked_transaction().map_err(fail)?;
         let now_us = self.time.now_us(&opened.connection, false).map_err(fail)?;
@@ -309,9 +312,11 @@ type Worked = Result<Vec<Deliver>, (Vec<Deliver>, StoreError)>;
 /// are signals. An error is one after which nothing of it can be kept.
 fn work(shared: &Shared, opened: &Opened, batch: Vec<Call>) -> (Worked, bool) {
     let mut deliveries = Vec::with_capacity(batch.len());
-    let now_us = shared.time.now_us(&opened.connection, true).map_err(|error| store_error(&error, &shared.path));
+    let now_us =
+        shared.time.now_us(&opened.connection, true).map_err(|error| store_error(&error, &shared.path));
     let entered = now_us.and_then(|now_us| {
-        let mut tx = Tx::new(&opened.connection, &shared.path, &shared.options.sql_edits, &opened.known, now_us);
+        let mut tx =
+            Tx::new(&opened.connection, &shared.path, &shared.options.sql_edits, &opened.known, now_us);
         tx.enter(&shared.namespace, true).map(|()| tx)
     });
     let tx = match entered {

@@ -123,19 +123,15 @@ fn waiting_step(tx: &Tx<'_>, query: &ListQuery, after: Option<Position>) -> Resu
     let to_ms = if wants(State::Scheduled) { u64::MAX >> 1 } else { tx.now_ms };
     let from = after.unwrap_or(first).max(first);
     let lanes = lanes(tx, query)?;
-    let sources: Vec<(i64, u8)> = lanes.iter().flat_map(|(lane, _)| (1..=4).map(|part| (*lane, part))).collect();
+    let sources: Vec<(i64, u8)> =
+        lanes.iter().flat_map(|(lane, _)| (1..=4).map(|part| (*lane, part))).collect();
     let read = |(lane, part): (i64, u8), (due_ms, place): Position, limit: usize| {
         tx.rows(
             "SELECT due_ms, place, record FROM waiting \
              WHERE lane = ?1 AND part = ?2 AND (due_ms, place) > (?3, ?4) AND due_ms <= ?5 \
              ORDER BY due_ms, place LIMIT ?6",
             (lane, part, due_ms, place, to_ms, limit),
-            |row| {
-                Ok(Entry {
-                    position: (row.get(0)?, row.get(1)?),
-                    record: row.get::<_, i64>(2)? as u64,
-                })
-            },
+            |row| Ok(Entry { position: (row.get(0)?, row.get(1)?), record: row.get::<_, i64>(2)? as u64 }),
         )
     };
     merged(&sources, from, entries_of(Phase::Waiting, query), Reverse, read)
@@ -205,7 +201,13 @@ fn merged<S: Copy, K: Ord>(
     let first_chunk = (limit / sources.len().max(1) + 1).min(CHUNK_MAX);
     let mut readings: Vec<Reading<S>> = sources
         .iter()
-        .map(|source| Reading { source: *source, ahead: VecDeque::new(), from, chunk: first_chunk, at_end: false })
+        .map(|source| Reading {
+            source: *source,
+            ahead: VecDeque::new(),
+            from,
+            chunk: first_chunk,
+            at_end: false,
+        })
         .collect();
     let mut heap = BinaryHeap::new();
     for (of, reading) in readings.iter_mut().enumerate() {

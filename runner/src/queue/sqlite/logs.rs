@@ -19,9 +19,7 @@ impl SqliteStore {
             return Err(too_many(logs.len()));
         }
         let logs = logs.to_vec();
-        self.link
-            .write(Promise::Loose, move |tx| logs.iter().map(|log| write(tx, log)).collect())
-            .await
+        self.link.write(Promise::Loose, move |tx| logs.iter().map(|log| write(tx, log)).collect()).await
     }
 
     pub(super) async fn job_logs(&self, job: &JobRef) -> Result<Vec<AttemptLog>, StoreError> {
@@ -29,9 +27,11 @@ impl SqliteStore {
         self.link
             .read(move |tx| {
                 let Some(record) = locate(tx, &job)? else { return Ok(Vec::new()) };
-                tx.rows("SELECT attempt, text FROM logs WHERE record = ?1 ORDER BY attempt", [record], |row| {
-                    Ok(AttemptLog { attempt: row.get(0)?, text: row.get(1)? })
-                })
+                tx.rows(
+                    "SELECT attempt, text FROM logs WHERE record = ?1 ORDER BY attempt",
+                    [record],
+                    |row| Ok(AttemptLog { attempt: row.get(0)?, text: row.get(1)? }),
+                )
             })
             .await
     }

@@ -28,7 +28,8 @@ const SHORT_NAPS: i32 = 40;
 /// When it cannot be opened, is none of ours or of a newer version.
 pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
     let fail = |error: rusqlite::Error| store_error(&error, path);
-    let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let mut connection = Connection::open_with_flags(path, flags).map_err(fail)?;
     wait_for_locks(&mut connection, patience).map_err(fail)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
@@ -38,7 +39,8 @@ pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, StoreE
 
 /// Waits for other programs in naps, so that the lock is found soon after it is free.
 fn wait_for_locks(connection: &mut Connection, patience: Duration) -> rusqlite::Result<()> {
-    let naps = SHORT_NAPS + i32::try_from(patience.as_millis() / NAP_LONG.as_millis()).unwrap_or(i32::MAX / 2);
+    let naps =
+        SHORT_NAPS + i32::try_from(patience.as_millis() / NAP_LONG.as_millis()).unwrap_or(i32::MAX / 2);
     connection.busy_handler(Some(move |times: i32| {
         std::thread::sleep(if times < SHORT_NAPS { NAP_SHORT } else { NAP_LONG });
         times < naps
@@ -52,16 +54,16 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
         // Both only take effect in an empty file, outside a transaction.
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(fail)?;
     }
-    let mode: String = connection
-        .pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0))
-        .map_err(fail)?;
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0)).map_err(fail)?;
     if mode != "wal" {
         return Err(StoreError::Refused(format!(
             "{}: its file system cannot share a write-ahead log ({mode}): put the file on a local disk",
             path.display()
         )));
     }
-    for (name, value) in [("journal_size_limit", LOG_BYTES_KEPT), ("cache_size", 8_000), ("foreign_keys", 0)] {
+    for (name, value) in [("journal_size_limit", LOG_BYTES_KEPT), ("cache_size", 8_000), ("foreign_keys", 0)]
+    {
         connection.pragma_update(None, name, value).map_err(fail)?;
     }
     connection.pragma_update(None, "temp_store", "MEMORY").map_err(fail)?;
@@ -73,7 +75,9 @@ fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
 /// The version of the database.
 fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
     let number = |name: &str| {
-        connection.pragma_query_value(None, name, |row| row.get::<_, i32>(0)).map_err(|error| store_error(&error, path))
+        connection
+            .pragma_query_value(None, name, |row| row.get::<_, i32>(0))
+            .map_err(|error| store_error(&error, path))
     };
     let (ours, version) = (number("application_id")?, number("user_version")?);
     let place = path.display();

@@ -52,7 +52,9 @@ impl SqliteStore {
         let mut verdicts = Vec::with_capacity(jobs.len());
         for step in jobs.chunks(BATCH_MAX) {
             let step = step.to_vec();
-            verdicts.extend(self.link.write(Promise::Kept, move |tx| Acting::new(tx).on_each(&step, verb)).await?);
+            verdicts.extend(
+                self.link.write(Promise::Kept, move |tx| Acting::new(tx).on_each(&step, verb)).await?,
+            );
         }
         Ok(verdicts)
     }
@@ -165,10 +167,12 @@ impl<'a> Acting<'a> {
         for job in jobs {
             let verdict = match seen.get(job) {
                 Some(verdict) => *verdict,
-                None => match locate(tx, job)?.map(|record| JobRow::load(tx, record)).transpose()?.flatten() {
-                    Some(row) => self.act(&row, verb)?,
-                    None => Verdict::NotFound,
-                },
+                None => {
+                    match locate(tx, job)?.map(|record| JobRow::load(tx, record)).transpose()?.flatten() {
+                        Some(row) => self.act(&row, verb)?,
+                        None => Verdict::NotFound,
+                    }
+                }
             };
             seen.insert(job, verdict);
             verdicts.push(verdict);
@@ -232,7 +236,9 @@ impl<'a> Acting<'a> {
             Due::At(ms) => ms.max(tx.now_ms),
         };
         if due_ms > tx.now_ms + DELAY_MS_MAX {
-            return Err(StoreError::Invalid(format!("due time {due_ms} ms: expected at most 100 years ahead")));
+            return Err(StoreError::Invalid(format!(
+                "due time {due_ms} ms: expected at most 100 years ahead"
+            )));
         }
         if let Some(lease) = &job.lease {
             return self.give_back(lease);

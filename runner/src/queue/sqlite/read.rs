@@ -53,7 +53,9 @@ fn queues(tx: &Tx<'_>, queue: Option<&Name>) -> Result<Vec<Name>, StoreError> {
     if let Some(queue) = queue {
         return Ok(vec![queue.clone()]);
     }
-    let names = tx.rows("SELECT name FROM queues WHERE ns = ?1 ORDER BY name", [tx.ns], |row| row.get::<_, String>(0))?;
+    let names = tx.rows("SELECT name FROM queues WHERE ns = ?1 ORDER BY name", [tx.ns], |row| {
+        row.get::<_, String>(0)
+    })?;
     Ok(names.iter().filter_map(|name| Name::new(name).ok()).collect())
 }
 
@@ -71,9 +73,10 @@ pub(super) fn locate(tx: &Tx<'_>, job: &JobRef) -> Result<Option<u64>, StoreErro
             return Ok(Some(record));
         }
     }
-    let found = tx.row("SELECT record FROM ids WHERE queue = ?1 AND id = ?2", (queue, job.id.as_str()), |row| {
-        row.get::<_, Option<u64>>(0)
-    })?;
+    let found =
+        tx.row("SELECT record FROM ids WHERE queue = ?1 AND id = ?2", (queue, job.id.as_str()), |row| {
+            row.get::<_, Option<u64>>(0)
+        })?;
     Ok(found.flatten())
 }
 

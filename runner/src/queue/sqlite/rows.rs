@@ -55,7 +55,13 @@ impl Waiting {
 }
 
 /// Takes an entry out of its lane, whatever it is.
-pub(super) fn delete_waiting(tx: &Tx<'_>, lane: i64, part: u8, due_ms: i64, place: u64) -> Result<(), StoreError> {
+pub(super) fn delete_waiting(
+    tx: &Tx<'_>,
+    lane: i64,
+    part: u8,
+    due_ms: i64,
+    place: u64,
+) -> Result<(), StoreError> {
     tx.exec(
         "DELETE FROM waiting WHERE lane = ?1 AND part = ?2 AND due_ms = ?3 AND place = ?4",
         (lane, part, due_ms, place),
@@ -396,6 +402,8 @@ impl JobRow {
 
     /// Its past; a fresh one when it has none.
     pub(super) fn past_or_fresh(&self) -> PastRow {
-        self.past.clone().unwrap_or_else(|| PastRow::fresh(self.max_attempts.unwrap_or(0), 0, self.due_ms(), self.record))
+        self.past
+            .clone()
+            .unwrap_or_else(|| PastRow::fresh(self.max_attempts.unwrap_or(0), 0, self.due_ms(), self.record))
     }
 }

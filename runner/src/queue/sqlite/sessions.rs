@@ -98,7 +98,8 @@ fn registered(tx: &Tx<'_>) -> Result<Vec<SessionSeen>, StoreError> {
 /// Every session that is registered or holds a lease.
 fn pulse_sessions(tx: &Tx<'_>) -> Result<Vec<SessionSeen>, StoreError> {
     let mut sessions = registered(tx)?;
-    let holders = tx.rows("SELECT DISTINCT session FROM leases WHERE ns = ?1", [tx.ns], |row| row.get::<_, String>(0))?;
+    let holders =
+        tx.rows("SELECT DISTINCT session FROM leases WHERE ns = ?1", [tx.ns], |row| row.get::<_, String>(0))?;
     for holder in holders {
         if !sessions.iter().any(|seen| *seen.session.0 == holder) {
             let session = SessionId(Arc::from(holder));
@@ -242,6 +243,9 @@ impl<'a> Reclaim<'a> {
 
 /// The name of a session's runner, for people.
 pub(super) fn runner_of(tx: &Tx<'_>, session: &str) -> Result<String, StoreError> {
-    let name = tx.row("SELECT runner FROM sessions WHERE ns = ?1 AND session = ?2", (tx.ns, session), |row| row.get(0))?;
+    let name =
+        tx.row("SELECT runner FROM sessions WHERE ns = ?1 AND session = ?2", (tx.ns, session), |row| {
+            row.get(0)
+        })?;
     Ok(name.unwrap_or_default())
 }

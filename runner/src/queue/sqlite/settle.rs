@@ -52,7 +52,8 @@ fn settle_all(tx: &Tx<'_>, settlements: &[Settlement]) -> Result<Vec<Settled>, S
         }
         worths.push(worth);
     }
-    let mut calls = Writing { tx, heads: Heads::default(), finished: Finished::default(), counts: HashMap::new() };
+    let mut calls =
+        Writing { tx, heads: Heads::default(), finished: Finished::default(), counts: HashMap::new() };
     let mut answers = Vec::with_capacity(worths.len());
     let mut stale = 0;
     for (settlement, worth) in settlements.iter().zip(worths) {
@@ -78,7 +79,8 @@ fn settle_all(tx: &Tx<'_>, settlements: &[Settlement]) -> Result<Vec<Settled>, S
 fn worth(tx: &Tx<'_>, index: usize, settlement: &Settlement) -> Result<Worth, StoreError> {
     let lease = &settlement.lease;
     let found = LeaseRow::load(tx, lease.record)?;
-    if let Some(found) = found.filter(|found| found.session == *lease.session.0 && found.token == lease.token) {
+    if let Some(found) = found.filter(|found| found.session == *lease.session.0 && found.token == lease.token)
+    {
         return match tx.find_lane(&settlement.lane)? {
             Some(lane) if lane.lane == found.lane => Ok(Worth::Valid(found)),
             _ => Err(StoreError::Invalid(format!("settlement {index} of another lane than its job has"))),
@@ -88,7 +90,9 @@ fn worth(tx: &Tx<'_>, index: usize, settlement: &Settlement) -> Result<Worth, St
         Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<u64>>(1)?))
     })?;
     match settled {
-        Some((Some(session), Some(token))) if session == *lease.session.0 && token == lease.token => Ok(Worth::Again),
+        Some((Some(session), Some(token))) if session == *lease.session.0 && token == lease.token => {
+            Ok(Worth::Again)
+        }
         _ => Ok(Worth::Stale),
     }
 }
@@ -124,7 +128,8 @@ impl Writing<'_> {
         let policy = Policy { retention: settlement.retention, memory: settlement.id_memory };
         let state = match outcome {
             Outcome::Completed { result } => {
-                past.result = result.as_ref().filter(|result| !result.is_empty()).map(|result| result.to_vec());
+                past.result =
+                    result.as_ref().filter(|result| !result.is_empty()).map(|result| result.to_vec());
                 State::Completed
             }
             Outcome::Dead { .. } => State::Dead,

@@ -34,7 +34,8 @@ impl StoreTime {
             .prepare_cached("SELECT boot, offset_us FROM clock WHERE one = 1")?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
-        let anchored = anchor.filter(|(of, _)| *of == boot).map(|(_, offset)| boot_us.saturating_add_signed(offset));
+        let anchored =
+            anchor.filter(|(of, _)| *of == boot).map(|(_, offset)| boot_us.saturating_add_signed(offset));
         match anchored {
             Some(now_us) if !writing || !self.is_wrong(now_us, wall_us, boot_us) => Ok(now_us),
             _ => {
@@ -113,7 +114,11 @@ mod tests {
         assert_eq!(now(), 561, "for over a minute");
         let other = StoreTime::new(hands.clone());
         set(9_000, 150);
-        assert_eq!(other.now_us(&connection, false).expect("a time") / 1_000_000, 570, "the anchor is shared");
+        assert_eq!(
+            other.now_us(&connection, false).expect("a time") / 1_000_000,
+            570,
+            "the anchor is shared"
+        );
         connection.execute("UPDATE clock SET boot = 'another'", []).expect("written");
         assert_eq!(now(), 9_000, "after a boot the wall clock is all there is");
     }

@@ -148,18 +148,22 @@ impl<'a> Tx<'a> {
         }
         let queue = self.make_queue(&lane.queue)?;
         self.exec("INSERT INTO lanes (queue, kind) VALUES (?1, ?2)", (queue, lane.kind.as_str()))?;
-        self.find_lane(lane)?.ok_or_else(|| StoreError::Refused("a lane that was made is not there".to_owned()))
+        self.find_lane(lane)?
+            .ok_or_else(|| StoreError::Refused("a lane that was made is not there".to_owned()))
     }
 
     /// The number of a queue; makes its row when there is none.
     pub(super) fn make_queue(&self, queue: &Name) -> Result<i64, StoreError> {
         self.exec("INSERT OR IGNORE INTO queues (ns, name) VALUES (?1, ?2)", (self.ns, queue.as_str()))?;
-        self.find_queue(queue)?.ok_or_else(|| StoreError::Refused("a queue that was made is not there".to_owned()))
+        self.find_queue(queue)?
+            .ok_or_else(|| StoreError::Refused("a queue that was made is not there".to_owned()))
     }
 
     /// The number of a queue, if somebody has named it.
     pub(super) fn find_queue(&self, queue: &Name) -> Result<Option<i64>, StoreError> {
-        self.row("SELECT queue FROM queues WHERE ns = ?1 AND name = ?2", (self.ns, queue.as_str()), |row| row.get(0))
+        self.row("SELECT queue FROM queues WHERE ns = ?1 AND name = ?2", (self.ns, queue.as_str()), |row| {
+            row.get(0)
+        })
     }
 
     /// The next record id or place in the order.
@@ -170,7 +174,8 @@ impl<'a> Tx<'a> {
     /// Signals that a lane has become claimable earlier.
     pub(super) fn wake_lane(&self, lane: i64, due_ms: u64) -> Result<(), StoreError> {
         self.signalled.set(true);
-        self.exec("INSERT INTO wakes (ns, lane, due_ms) VALUES (?1, ?2, ?3)", (self.ns, lane, due_ms)).map(drop)
+        self.exec("INSERT INTO wakes (ns, lane, due_ms) VALUES (?1, ?2, ?3)", (self.ns, lane, due_ms))
+            .map(drop)
     }
 
     /// Signals that a recall waits for a session.

@@ -1,6 +1,6 @@
 //! The model's enqueue.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use hourhand::job::{Due, NewJob, OnConflict, State};
@@ -13,8 +13,8 @@ use super::window::Window;
 impl Model {
     pub(super) fn enqueue(&mut self, jobs: &[NewJob], answers: &[Enqueued], now: Window) -> Result<()> {
         ensure!(jobs.len() == answers.len(), "{} answers to {} jobs", answers.len(), jobs.len());
-        // Those that this call made or moved: one call is one event.
-        let mut fresh = BTreeSet::new();
+        // Those that this call made (true) or moved: one call is one event.
+        let mut fresh = BTreeMap::new();
         for (i, (job, answer)) in jobs.iter().zip(answers).enumerate() {
             self.enqueue_one(job, answer, now, &mut fresh).with_context(|| format!("job {i}"))?;
         }
@@ -26,7 +26,7 @@ impl Model {
         asked: &NewJob,
         answer: &Enqueued,
         now: Window,
-        fresh: &mut BTreeSet<Key>,
+        fresh: &mut BTreeMap<Key, bool>,
     ) -> Result<()> {
         let key = (asked.queue.clone(), answer.id.clone());
         match &asked.id {
@@ -48,10 +48,12 @@ impl Model {
         );
         match expected {
             Disposition::Created => self.create(asked, answer, now),
-            Disposition::Replaced => self.replace(&key, asked, answer, now, fresh.contains(&key)),
-            _ => self.move_old(&key, answer, now, fresh.contains(&key)),
+            Disposition::Replaced => {
+                self.replace(&key, asked, answer, now, fresh.get(&key) == Some(&true));
+            }
+            _ => self.move_old(&key, answer, now, fresh.contains_key(&key)),
         }
-        fresh.insert(key);
+        fresh.entry(key).or_insert(expected == Disposition::Created);
         Ok(())
     }
 
@@ -100,18 +102,18 @@ impl Model {
     }
 
     /// The new job has the old one's id and record, and nothing else of it.
-    fn replace(&mut self, key: &Key, asked: &NewJob, answer: &Enqueued, now: Window, fresh: bool) {
+    fn replace(&mut self, key: &Key, asked: &NewJob, answer: &Enqueued, now: Window, made: bool) {
         let Some(old) = self.jobs.get(key).cloned() else { return };
-        let order = if fresh { old.order } else { self.next_order() };
+        let order = if made { old.order } else { self.next_order() };
         let mut job = ModelJob::new(asked, &answer.id, answer.due_ms, order, now);
         (job.explicit, job.record) = (old.explicit, old.record);
         self.jobs.insert(key.clone(), job);
     }
 
-    fn move_old(&mut self, key: &Key, answer: &Enqueued, now: Window, fresh: bool) {
+    fn move_old(&mut self, key: &Key, answer: &Enqueued, now: Window, told: bool) {
         let Some(job) = self.jobs.get_mut(key) else { return };
         job.set_due(Window::exact(answer.due_ms));
-        if !fresh {
+        if !told {
             job.life.rescheduled(job.attempt, now);
         }
     }

@@ -108,14 +108,7 @@ fn settlement(random: &mut Random, model: &Model, seen: LeaseSeen, now_ms: u64) 
         _ => Outcome::Cancelled,
     };
     let id_memory = IdMemory { age_ms: random.pick(&[0, 30, FAR_MS]), ..IdMemory::default() };
-    Settlement {
-        lease: seen.lease,
-        lane: seen.lane,
-        outcome,
-        run,
-        retention: retention(random),
-        id_memory,
-    }
+    Settlement { lease: seen.lease, lane: seen.lane, outcome, run, retention: retention(random), id_memory }
 }
 
 fn delay(random: &mut Random) -> u64 {
@@ -123,12 +116,7 @@ fn delay(random: &mut Random) -> u64 {
 }
 
 /// A run from the claim until a moment ago; none of a job that is held.
-fn run_facts(
-    random: &mut Random,
-    job: Option<&ModelJob>,
-    seen: &LeaseSeen,
-    now_ms: u64,
-) -> Option<RunFacts> {
+fn run_facts(random: &mut Random, job: Option<&ModelJob>, seen: &LeaseSeen, now_ms: u64) -> Option<RunFacts> {
     let due_ms = job.map_or(seen.claimed_ms, ModelJob::due);
     if due_ms > now_ms || random.once_in(12) {
         return None;

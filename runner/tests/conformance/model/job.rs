@@ -31,6 +31,8 @@ pub(super) struct Taken {
     pub(super) claimed_ms: u64,
     /// What an operator wants of whoever has it.
     pub(super) recall: Option<RecallAction>,
+    /// It may have been held, and so wanted back, when its queue was paused or purged: the next heartbeat tells.
+    pub(super) maybe_recalled: bool,
 }
 
 /// An end, and how long it is kept. All in milliseconds since 1970.
@@ -184,7 +186,11 @@ impl ModelJob {
             None => (self.attempt, [own; 2]),
         };
         ensure!(seen.attempt == attempt, "the attempt is {}, expected {attempt}", seen.attempt);
-        ensure!(maxes.contains(&seen.max_attempts), "max_attempts is {}, not of {maxes:?}", seen.max_attempts);
+        ensure!(
+            maxes.contains(&seen.max_attempts),
+            "max_attempts is {}, not of {maxes:?}",
+            seen.max_attempts
+        );
         ensure!(seen.crashes == self.crashes, "crashes are {}, expected {}", seen.crashes, self.crashes);
         ensure!(seen.result == self.result, "the result is {:?}, expected {:?}", seen.result, self.result);
         if let Some(taken) = self.taken().filter(|_| running) {

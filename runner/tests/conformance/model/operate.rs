@@ -87,13 +87,23 @@ impl Model {
         }
     }
 
-    /// What is held of a queue is wanted back; how many jobs that are.
-    pub(super) fn recall_held(&mut self, queue: &Name, now: Window) -> usize {
-        let mut held = 0;
+    /// What is held of a queue is wanted back; how many jobs that are, at least and at most.
+    pub(super) fn recall_held(&mut self, queue: &Name, now: Window) -> Window {
+        let mut held = Window::exact(0);
         for (_, job) in self.jobs.iter_mut().filter(|(key, _)| key.0 == *queue) {
-            if job.taken().is_some() && !job.is_due(now) {
-                recall_or_running(job, now);
-                held += 1;
+            let due = now.reached(job.due());
+            let Spot::Leased(taken) = &mut job.spot else { continue };
+            match due {
+                Some(true) => {}
+                Some(false) => {
+                    taken.recall.get_or_insert(RecallAction::Release);
+                    held.lo += 1;
+                    held.hi += 1;
+                }
+                None => {
+                    taken.maybe_recalled = taken.recall.is_none();
+                    held.hi += 1;
+                }
             }
         }
         held
@@ -105,7 +115,8 @@ impl Model {
         let expected = (before - self.jobs.len()) as u64;
         ensure!(purged == expected, "{purged} were purged, expected {expected}");
         let held = self.recall_held(queue, now);
-        ensure!(more == (held > 0), "more is {more}, and {held} are held");
+        let fits = if more { held.hi > 0 } else { held.lo == 0 };
+        ensure!(fits, "more is {more}, and {held:?} are held");
         Ok(())
     }
 
@@ -129,6 +140,14 @@ impl Model {
         let registered = pulse.sessions.iter().filter(|seen| self.sessions.contains_key(&seen.session));
         self.check_sessions(registered)?;
         let mut recalls: Vec<_> = pulse.recalls.iter().map(|r| (r.record, r.token, r.action)).collect();
+        for job in self.jobs.values_mut() {
+            let Spot::Leased(taken) = &mut job.spot else { continue };
+            if taken.maybe_recalled && taken.lease.session == *session {
+                let release = (taken.lease.record, taken.lease.token, RecallAction::Release);
+                taken.recall = taken.recall.or(recalls.contains(&release).then_some(RecallAction::Release));
+                taken.maybe_recalled = false;
+            }
+        }
         let mut expected: Vec<_> = self.jobs.values().filter_map(|job| recall_of(job, session)).collect();
         recalls.sort_unstable_by_key(|recall| (recall.0, recall.1));
         expected.sort_unstable_by_key(|recall| (recall.0, recall.1));

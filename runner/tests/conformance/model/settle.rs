@@ -115,7 +115,9 @@ impl Model {
         let mut expected = Reclaimed::default();
         for seen in leases {
             match self.leased(&seen.lease) {
-                Some(key) => self.reclaim_one(&key, dead, &mut expected, now).context("a lease without one")?,
+                Some(key) => {
+                    self.reclaim_one(&key, dead, &mut expected, now).context("a lease without one")?
+                }
                 None => expected.stale += 1,
             }
         }
@@ -123,13 +125,7 @@ impl Model {
         Ok(())
     }
 
-    fn reclaim_one(
-        &mut self,
-        key: &Key,
-        dead: Retention,
-        count: &mut Reclaimed,
-        now: Window,
-    ) -> Option<()> {
+    fn reclaim_one(&mut self, key: &Key, dead: Retention, count: &mut Reclaimed, now: Window) -> Option<()> {
         let taken = self.jobs.get(key)?.taken()?.clone();
         let runner = self.runner_of(&taken.lease.session);
         let job = self.jobs.get_mut(key)?;

@@ -69,7 +69,7 @@ impl Model {
     /// demand at some moment of `window`, in milliseconds since 1970.
     pub(super) fn step(&mut self, op: &Op, seen: &Seen, window: Window) -> Result<()> {
         let narrow = narrowed(op, &seen.answer, window)?;
-        let parts = narrow.parts(self.jobs.values().map(ModelJob::due));
+        let parts = narrow.parts(self.marks(op, &seen.answer).into_iter());
         let looked = |part: Window| Window { lo: part.lo, hi: window.hi };
         if let [part] = parts[..] {
             return self.try_step(op, seen, part, looked(part));
@@ -88,8 +88,20 @@ impl Model {
         bail!("at no moment of {window:?}: {}", errors.join("; "))
     }
 
-    /// As if the store had acted within `now`, in which no due time passes, and were looked at within
-    /// `looked`.
+    /// The due times on which it depends what a step does: the store's answer tells whether each had come.
+    fn marks(&self, op: &Op, answer: &Answer) -> Vec<u64> {
+        let waiting_too = match op {
+            Op::Requeue(_) => true,
+            Op::Reclaim(..) | Op::Reschedule(..) | Op::Delete(_) => false,
+            _ => return Vec::new(),
+        };
+        let touched = self.touched(op, answer);
+        let jobs = touched.iter().filter_map(|key| self.jobs.get(key));
+        jobs.filter(|job| job.taken().is_some() || waiting_too && job.waits()).map(ModelJob::due).collect()
+    }
+
+    /// As if the store had acted within `now`, in which no due time passes that matters, and were looked at
+    /// within `looked`.
     fn try_step(&mut self, op: &Op, seen: &Seen, now: Window, looked: Window) -> Result<()> {
         self.apply(op, seen, now, looked)?;
         self.trim(seen)?;
@@ -174,11 +186,7 @@ impl Model {
             .values()
             .filter_map(|job| {
                 let taken = job.taken()?;
-                Some(LeaseSeen {
-                    lease: taken.lease.clone(),
-                    lane: job.lane(),
-                    claimed_ms: taken.claimed_ms,
-                })
+                Some(LeaseSeen { lease: taken.lease.clone(), lane: job.lane(), claimed_ms: taken.claimed_ms })
             })
             .collect();
         leases.sort_unstable_by_key(|seen| (seen.lease.record, seen.lease.token));
