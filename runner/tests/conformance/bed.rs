@@ -54,6 +54,12 @@ pub(crate) trait Bed: Sized + Send + Sync {
         let _ = ms;
         false
     }
+
+    /// Lets time pass on all clocks of that machine; false where a test cannot do that.
+    async fn pass_time(&self, ms: u64) -> bool {
+        let _ = ms;
+        false
+    }
 }
 
 /// Keeps everything for ever.

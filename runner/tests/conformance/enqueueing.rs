@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hourhand::job::{DELAY_MS_MAX, Due, NewJob, OnConflict, Priority, State};
-use hourhand::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, Disposition, Enqueued, Store, StoreError};
+use hourhand::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, Disposition, Enqueued, Lane, Store, StoreError};
 
 use crate::bed::*;
 
@@ -246,6 +246,36 @@ pub(crate) async fn conflicts_of_kind_and_of_refusal_change_nothing<B: Bed>(bed:
     assert_eq!((kept.disposition, kept.state), (Disposition::Kept, State::Ready));
     let view = view(store, &id("x")).await;
     assert_eq!((view.job.kind, view.state), (name("a"), State::Ready));
+}
+
+pub(crate) async fn an_enqueue_that_changes_nothing_makes_no_lane<B: Bed>(bed: B) {
+    let store = bed.store();
+    enqueue(store, NewJob { queue: name("q"), ..job_with_id("a", "x") }).await;
+    let kept = enqueue(store, NewJob { queue: name("q"), ..job_with_id("b", "x") }).await;
+    assert_eq!(kept.disposition, Disposition::Kept);
+    let lanes = store.lanes().await.expect("lanes");
+    assert_eq!(lanes, [Lane { queue: name("q"), kind: name("a") }]);
+}
+
+pub(crate) async fn what_a_call_does_to_a_job_twice_is_one_event<B: Bed>(bed: B) {
+    let store = bed.store();
+    enqueue_all(store, &[job_with_id("a", "moved"), job_with_id("a", "replaced")]).await;
+    let with =
+        |text: &str, on_conflict, ms| NewJob { on_conflict, due: Due::In(ms), ..job_with_id("a", text) };
+    let batch = [
+        with("moved", OnConflict::Reschedule, 50_000),
+        with("moved", OnConflict::Reschedule, 60_000),
+        with("replaced", OnConflict::Replace, 0),
+        with("replaced", OnConflict::Reschedule, 60_000),
+    ];
+    let enqueued = store.enqueue(&batch).await.expect("taken");
+    for (text, last, events) in
+        [("moved", &enqueued[1], &["enqueued", "rescheduled"][..]), ("replaced", &enqueued[3], &["enqueued"])]
+    {
+        let view = view(store, &id(text)).await;
+        let told: Vec<&str> = view.history.iter().map(|e| e.event.as_str()).collect();
+        assert_eq!((view.due_ms, &told[..]), (last.due_ms, events), "{text}");
+    }
 }
 
 pub(crate) async fn one_id_twice_in_a_batch_is_one_job<B: Bed>(bed: B) {

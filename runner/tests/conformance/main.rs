@@ -51,6 +51,8 @@ macro_rules! conformance {
                 a_replaced_retry_starts_clean
                 reschedule_on_conflict_changes_only_the_due_time
                 conflicts_of_kind_and_of_refusal_change_nothing
+                an_enqueue_that_changes_nothing_makes_no_lane
+                what_a_call_does_to_a_job_twice_is_one_event
                 one_id_twice_in_a_batch_is_one_job
                 generated_ids_and_ids_that_look_like_them_never_collide
                 a_queue_is_known_before_its_first_job_runs
@@ -105,6 +107,7 @@ macro_rules! conformance {
                 a_count_keeps_the_newest
                 a_limit_in_bytes_keeps_the_newest
                 prune_removes_what_is_over_its_age_and_only_that
+                prune_leaves_other_namespaces_alone
                 prune_never_touches_a_job_that_came_back
                 a_finished_id_is_remembered_after_its_record
                 the_memory_of_ids_is_bounded_in_bytes

@@ -1,7 +1,7 @@
 //! The SQLite store's bed: a file in a folder of its own, and a hand inside it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use async_trait::async_trait;
 use hourhand::clock::{HostClock, SystemClock};
@@ -21,17 +21,20 @@ pub(crate) struct SqliteBed {
     store: SqliteStore,
 }
 
-/// The machine's clocks with a wall clock that is set by hand.
+/// The machine's clocks, moved by hand, in microseconds: both when time passes, the wall clock alone when it is set.
 #[derive(Default)]
-struct SteppedClock(AtomicI64);
+struct SteppedClock {
+    passed: AtomicU64,
+    set: AtomicI64,
+}
 
 impl HostClock for SteppedClock {
     fn wall_us(&self) -> u64 {
-        SystemClock.wall_us().saturating_add_signed(self.0.load(Relaxed))
+        (SystemClock.wall_us() + self.passed.load(Relaxed)).saturating_add_signed(self.set.load(Relaxed))
     }
 
     fn boot_us(&self) -> u64 {
-        SystemClock.boot_us()
+        SystemClock.boot_us() + self.passed.load(Relaxed)
     }
 
     fn boot_id(&self) -> &str {
@@ -137,7 +140,12 @@ impl Bed for SqliteBed {
     }
 
     async fn step_clock(&self, ms: i64) -> bool {
-        self.clock.0.fetch_add(ms * 1_000, Relaxed);
+        self.clock.set.fetch_add(ms * 1_000, Relaxed);
+        true
+    }
+
+    async fn pass_time(&self, ms: u64) -> bool {
+        self.clock.passed.fetch_add(ms * 1_000, Relaxed);
         true
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use hourhand::queue::{LeaseSeen, SessionId};
+use hourhand::queue::{JobRef, LeaseSeen, SessionId};
 
 use super::ops::{Answer, Op};
 use super::state::{Key, Model};
@@ -28,6 +28,8 @@ pub(super) struct Crew {
     pub(super) old: VecDeque<LeaseSeen>,
     /// Ids that the store made.
     pub(super) made: VecDeque<Key>,
+    /// The job that operators look after at present.
+    pub(super) favourite: Option<JobRef>,
     born: u32,
 }
 
@@ -38,6 +40,7 @@ impl Crew {
             lost: Vec::new(),
             old: VecDeque::new(),
             made: VecDeque::new(),
+            favourite: None,
             born: 0,
         };
         for _ in 0..RUNNERS {

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use anyhow::{Context, Result, ensure};
+use hourhand::clock::{Monotonic, monotonic};
 use hourhand::job::State;
 use hourhand::names::Name;
 use hourhand::queue::{JobRef, ListQuery, Store};
@@ -18,6 +19,8 @@ use crate::random::{Random, SEED_VARIABLE};
 
 /// Steps between two looks at everything.
 const LOOK_EVERY: u64 = 40;
+/// What may pass while a clock is moved, in milliseconds: less than a step is wide.
+const CLOCK_SLACK_MS: u64 = 50_000;
 /// Steps that a failure tells.
 const TOLD: usize = 30;
 /// Characters of a step that it tells.
@@ -90,12 +93,12 @@ impl<'a, B: Bed> World<'a, B> {
         let at = usize::from(random.once_in(8));
         let handle = random.below(self.sides[at].handles.len());
         let before = self.sides[at].handles[handle].counts().await?.now_ms;
+        let begun = monotonic();
         let Side { model, crew, .. } = &mut self.sides[at];
         let op = next(&mut random, model, crew, before);
         self.tell(&format!("{step}.{at}.{handle} at {before}: {op:?}"));
-        if let Op::StepClock(ms) = op {
-            self.bed.step_clock(ms).await;
-            return Ok(());
+        if let Op::StepClock(_) | Op::PassTime(_) = op {
+            return self.move_clock(&op, at, before).await;
         }
         let side = &mut self.sides[at];
         let store = &side.handles[handle];
@@ -104,9 +107,24 @@ impl<'a, B: Bed> World<'a, B> {
         let seen = look_after(store, &side.model, &op, answer).await?;
         let counts = store.counts().await?;
         let told = format!("    at {}: {:?}", counts.now_ms, seen.answer);
-        side.model.step(&op, &seen, Window::between(before, counts.now_ms))?;
+        let window = readings(before, counts.now_ms, begun);
+        side.model.step(&op, &seen, window)?;
         side.model.counts(&counts).context("the counts")?;
         self.tell(&told);
+        Ok(())
+    }
+
+    /// Moves the clocks of the store's machine: its own follows those that nobody sets.
+    async fn move_clock(&mut self, op: &Op, at: usize, before: u64) -> Result<()> {
+        let moved_ms = match op {
+            Op::StepClock(ms) if self.bed.step_clock(*ms).await => 0,
+            Op::PassTime(ms) if self.bed.pass_time(*ms).await => *ms,
+            _ => return Ok(()),
+        };
+        let after = self.sides[at].handles[0].counts().await?.now_ms;
+        let expected = before + moved_ms;
+        let near = (expected..expected + CLOCK_SLACK_MS).contains(&after);
+        ensure!(near, "the store's clock went from {before} to {after}, expected {expected}");
         Ok(())
     }
 
@@ -114,12 +132,12 @@ impl<'a, B: Bed> World<'a, B> {
     async fn look(&mut self, step: u64) -> Result<()> {
         for side in &mut self.sides {
             let store = &side.handles[(step as usize / 8) % side.handles.len()];
-            let before = store.counts().await?.now_ms;
+            let (before, begun) = (store.counts().await?.now_ms, monotonic());
             let query = ListQuery { limit: [7, 50, 1_000][step as usize % 3], ..ListQuery::default() };
             let views = list_all(store, &query).await;
             let counts = store.counts().await?;
             side.model.counts(&counts)?;
-            side.model.list(&query, &views, Window::between(before, counts.now_ms))?;
+            side.model.list(&query, &views, readings(before, counts.now_ms, begun))?;
             side.model.check_leases(&leases(store).await)?;
             side.model.check_lanes(&store.lanes().await?)?;
             side.model.check_registered(&store.sessions().await?)?;
@@ -133,6 +151,16 @@ impl<'a, B: Bed> World<'a, B> {
         ensure!(wrong.is_empty(), "inside: {wrong:#?}");
         Ok(())
     }
+}
+
+/// When what happened between two readings of the store's clock happened, by that clock. Where it was set back in
+/// between, as much before the second as has passed since the first.
+fn readings(before: u64, after: u64, begun: Monotonic) -> Window {
+    let mut window = Window::between(before, after);
+    if after < before {
+        window.lo -= begun.elapsed().as_millis() as u64 + 1;
+    }
+    window
 }
 
 /// What the store shows of what a step may have changed.

@@ -64,7 +64,7 @@ impl Model {
             (Some(job), _) => (job.waits(), Some(&job.job.kind)),
             (None, Some(old)) => match (now.reached(old.forget.lo), now.reached(old.forget.hi)) {
                 (_, Some(true)) => return Disposition::Created,
-                (Some(false), _) => (false, None),
+                (Some(false), _) if !old.maybe_gone => (false, None),
                 _ if said == Disposition::Created => return said,
                 _ => (false, None),
             },

@@ -24,11 +24,11 @@ pub(super) const FAR_MS: u64 = 3_600_000;
 
 /// The next step, of a store that `model` describes and of which the clock was `now_ms` a moment ago.
 pub(super) fn next(random: &mut Random, model: &Model, crew: &mut Crew, now_ms: u64) -> Op {
-    if random.once_in(150) {
+    if random.once_in(80) {
         crew.crash(random);
     }
     if model.jobs.len() > JOBS_MAX && random.once_in(3) {
-        return crowded(random, model);
+        return crowded(random, model, crew);
     }
     match random.below(100) {
         0..=21 => Op::Enqueue(super::generate_jobs::batch(random, crew, now_ms)),
@@ -38,28 +38,29 @@ pub(super) fn next(random: &mut Random, model: &Model, crew: &mut Crew, now_ms: 
         64..=66 => Op::Heartbeat(crew.session(random)),
         67 => Op::EndSession(crew.session(random)),
         68..=71 => reclaim(random, model, crew),
-        72..=75 => Op::Cancel(jobs(random, model, 3), retention(random)),
-        76..=79 => Op::Reschedule(job(random, model), due(random, now_ms)),
-        80..=84 => Op::Requeue(jobs(random, model, 4)),
-        85..=87 => Op::Delete(jobs(random, model, 2)),
+        72..=75 => Op::Cancel(jobs(random, model, crew, 3), retention(random)),
+        76..=79 => Op::Reschedule(job(random, model, crew), due(random, now_ms)),
+        80..=84 => Op::Requeue(jobs(random, model, crew, 5)),
+        85..=87 => Op::Delete(jobs(random, model, crew, 2)),
         88 => Op::Pause(queue(random)),
         89..=90 => Op::Resume(queue(random)),
         91 if random.once_in(4) => Op::Purge(queue(random)),
         91 | 92 => Op::Prune,
-        93 => Op::Find((!random.once_in(3)).then(|| queue(random)), job(random, model).id),
+        93 => Op::Find((!random.once_in(3)).then(|| queue(random)), job(random, model, crew).id),
         94..=95 => Op::List(query(random, now_ms)),
-        96 => Op::Logs(job(random, model)),
-        97 => Op::StepClock(random.pick(&[-3_600_000, -60_000, -7, 9, 60_000, 7_200_000])),
+        96 => Op::Logs(job(random, model, crew)),
+        97 if random.once_in(2) => Op::StepClock(random.pick(&[-3_600_000, -60_000, 60_000, 7_200_000])),
+        97 => Op::PassTime(random.pick(&[100, 2_000, 61_000, FAR_MS + 2_000])),
         _ => refused(random, model, crew, now_ms),
     }
 }
 
 /// There is a crowd: some leave.
-fn crowded(random: &mut Random, model: &Model) -> Op {
+fn crowded(random: &mut Random, model: &Model, crew: &mut Crew) -> Op {
     if random.once_in(8) {
         return Op::Purge(queue(random));
     }
-    Op::Delete(jobs(random, model, 20))
+    Op::Delete(jobs(random, model, crew, 20))
 }
 
 pub(super) fn queue(random: &mut Random) -> Name {
@@ -71,21 +72,31 @@ pub(super) fn chosen_id(random: &mut Random) -> JobId {
     id(&format!("id{}", random.below(IDS)))
 }
 
-/// A job that is there, or, once in a while, one that may not be.
-fn job(random: &mut Random, model: &Model) -> JobRef {
+/// A job that is there, or, once in a while, one that may not be; for some time it is often the same one, so
+/// that things happen to a job one after the other.
+fn job(random: &mut Random, model: &Model, crew: &mut Crew) -> JobRef {
     if model.jobs.is_empty() || random.once_in(10) {
         return JobRef { queue: queue(random), id: chosen_id(random) };
     }
+    if let Some(job) = &crew.favourite
+        && random.once_in(3)
+    {
+        return job.clone();
+    }
     let keys: Vec<&Key> = model.jobs.keys().collect();
     let (queue, id) = random.pick(&keys).clone();
-    JobRef { queue, id }
+    let job = JobRef { queue, id };
+    if crew.favourite.is_none() || random.once_in(10) {
+        crew.favourite = Some(job.clone());
+    }
+    job
 }
 
 /// Some jobs, each once.
-fn jobs(random: &mut Random, model: &Model, most: usize) -> Vec<JobRef> {
+fn jobs(random: &mut Random, model: &Model, crew: &mut Crew, most: usize) -> Vec<JobRef> {
     let mut jobs: Vec<JobRef> = Vec::new();
     for _ in 0..1 + random.below(most) {
-        let one = job(random, model);
+        let one = job(random, model, crew);
         if !jobs.contains(&one) {
             jobs.push(one);
         }

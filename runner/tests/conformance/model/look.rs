@@ -165,16 +165,21 @@ impl Model {
 fn wanted(job: &ModelJob, query: &ListQuery, now: Window) -> Option<bool> {
     let of_lane = query.queue.as_ref().is_none_or(|queue| *queue == job.job.queue)
         && query.kind.as_ref().is_none_or(|kind| *kind == job.job.kind);
-    let ended_ms = job.finished().and_then(|_| job.life.ended_ms()).map(|ended| ended.lo);
-    let since_of = ended_ms.unwrap_or(job.job.enqueued_ms);
+    let ended = job.finished().map(|finished| (finished.ended.lo, job.life.ended_ms()));
+    let (settled_ms, since_of) = match ended {
+        Some((settled_ms, ended)) => (settled_ms, ended.map_or(job.job.enqueued_ms, |ended| ended.lo)),
+        None => (u64::MAX, job.job.enqueued_ms),
+    };
     if !of_lane || query.since_ms.is_some_and(|since| since_of < since) {
         return Some(false);
     }
+    // The runner says when its run ended, and the clock may have been set back before the store heard of it.
+    let sure = query.since_ms.is_none_or(|since| settled_ms >= since);
     let error = query.error.as_ref().map_or(Some(true), |text| job.life.error_has(text));
     let states = job.states(now);
     let in_states = |state: &State| query.states.is_empty() || query.states.contains(state);
     if error == Some(false) || !states.iter().any(in_states) {
         return Some(false);
     }
-    if states.iter().all(in_states) { error } else { None }
+    if sure && states.iter().all(in_states) { error } else { None }
 }

@@ -81,7 +81,7 @@ impl Model {
                 Verdict::Done
             }
             Spot::Finished(_) => {
-                self.drop_finished(key);
+                self.drop_finished(key, now);
                 Verdict::Done
             }
         }

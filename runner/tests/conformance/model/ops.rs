@@ -36,8 +36,10 @@ pub(super) enum Op {
     Find(Option<Name>, JobId),
     List(ListQuery),
     Logs(JobRef),
-    /// Moves the store's clock by so many milliseconds, if it can be moved.
+    /// Sets the wall clock of the store's machine by so many milliseconds, where that can be done.
     StepClock(i64),
+    /// Lets time pass there, in milliseconds, where that can be done.
+    PassTime(u64),
     /// Against the rules: the store must say so and change nothing.
     Refused(Box<Op>),
 }
@@ -102,7 +104,7 @@ async fn ask(store: &dyn Store, op: &Op) -> Result<Answer, StoreError> {
         Op::Find(queue, id) => Answer::Views(store.find(queue.as_ref(), id).await?),
         Op::List(query) => list(store, query).await?,
         Op::Logs(job) => Answer::Logs(store.logs(job).await?),
-        Op::StepClock(_) | Op::Refused(_) => Answer::Nothing,
+        Op::StepClock(_) | Op::PassTime(_) | Op::Refused(_) => Answer::Nothing,
     })
 }
 

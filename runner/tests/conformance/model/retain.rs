@@ -26,19 +26,21 @@ impl Model {
             forget: now.plus(memory.age_ms),
         });
         if [kept.age_ms, kept.count, kept.bytes].contains(&Some(0)) {
-            self.drop_finished(key);
+            self.drop_finished(key, now);
             return;
         }
         let added = self.added.entry((key.0.clone(), state)).or_insert((0, kept));
         added.0 += 1;
     }
 
-    /// A finished job's record goes; an id that somebody chose is remembered.
-    pub(super) fn drop_finished(&mut self, key: &Key) {
+    /// A finished job's record goes; an id that somebody chose is remembered, if its time is not over.
+    pub(super) fn drop_finished(&mut self, key: &Key, now: Window) {
         let Some(job) = self.jobs.remove(key) else { return };
         let due_ms = job.due();
-        if let Some(finished) = job.finished().filter(|_| job.explicit) {
-            let old = Remembered { state: finished.state, due_ms, forget: finished.forget };
+        let Some(finished) = job.finished().filter(|_| job.explicit) else { return };
+        let (state, forget) = (finished.state, finished.forget);
+        if forget.hi > now.lo {
+            let old = Remembered { state, due_ms, forget, maybe_gone: forget.lo <= now.hi };
             self.remembered.insert(key.clone(), old);
         }
     }
@@ -76,7 +78,7 @@ impl Model {
     }
 
     /// Takes in what limits on number and bytes removed in a step.
-    pub(super) fn trim(&mut self, seen: &Seen) -> Result<()> {
+    pub(super) fn trim(&mut self, seen: &Seen, now: Window) -> Result<()> {
         for ((queue, state), (added, kept)) in std::mem::take(&mut self.added) {
             if kept.count.is_none() && kept.bytes.is_none() {
                 continue;
@@ -86,7 +88,7 @@ impl Model {
                 .trimmed(&queue, state, left, added, kept)
                 .with_context(|| format!("retention of {state} jobs of {queue} by {kept:?}"))?;
             for key in gone {
-                self.drop_finished(&key);
+                self.drop_finished(&key, now);
             }
         }
         Ok(())
@@ -141,8 +143,12 @@ impl Model {
         }
         ensure!(pruned == all_gone.len() as u64, "it says {pruned}, and {} went", all_gone.len());
         for key in all_gone {
-            self.drop_finished(&key);
+            self.drop_finished(&key, now);
         }
+        self.remembered.retain(|_, old| {
+            old.maybe_gone |= old.forget.lo <= now.hi;
+            old.forget.hi > now.lo
+        });
         Ok(())
     }
 }

@@ -33,6 +33,8 @@ pub(super) struct Remembered {
     pub(super) state: State,
     pub(super) due_ms: u64,
     pub(super) forget: Window,
+    /// Somebody may have found its time over, before the clock was set back.
+    pub(super) maybe_gone: bool,
 }
 
 #[derive(Debug, Clone, Default)]
@@ -104,7 +106,7 @@ impl Model {
     /// within `looked`.
     fn try_step(&mut self, op: &Op, seen: &Seen, now: Window, looked: Window) -> Result<()> {
         self.apply(op, seen, now, looked)?;
-        self.trim(seen)?;
+        self.trim(seen, now)?;
         for (key, view) in &seen.views {
             self.agree(key, view.as_ref(), looked)?;
         }
@@ -151,7 +153,7 @@ impl Model {
             (Op::Find(queue, id), Answer::Views(views)) => self.find(queue.as_ref(), id, views, looked),
             (Op::List(query), Answer::Views(views)) => self.list(query, views, looked),
             (Op::Logs(job), Answer::Logs(logs)) => self.logs(&key_of(job), logs),
-            (Op::Refused(_) | Op::StepClock(_), Answer::Nothing) => Ok(()),
+            (Op::Refused(_), Answer::Nothing) => Ok(()),
             (op, answer) => bail!("{answer:?} is no answer to {op:?}"),
         }
     }
