@@ -9,10 +9,12 @@
 mod harness;
 
 mod architecture;
-mod at_redis;
 mod cli;
 mod cli_input;
 mod cli_jobs;
+mod contention;
+mod demo;
+mod embedded;
 mod exactly_once;
 mod first_job;
 mod limits;
@@ -21,6 +23,7 @@ mod on_time;
 mod outages;
 mod outcomes;
 mod pictures;
+mod readme;
 mod recovery;
 mod reload;
 mod stopping;

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::SqliteStore;
-use super::finish::{expired, forget, remembered, trim_memory};
+use super::finish::{Gone, expired, forget, remembered, trim_memory};
 use super::link::Promise;
 use super::tx::Tx;
 use super::wakes::trim_signals;
@@ -23,8 +23,12 @@ impl SqliteStore {
         let name = random_text(20)?;
         self.link
             .write(Promise::Loose, move |tx| {
-                tx.exec("INSERT OR IGNORE INTO meta VALUES ('store_id', ?1)", [name])?;
-                let id = tx.row("SELECT value FROM meta WHERE name = 'store_id'", [], |row| row.get(0))?;
+                tx.exec(
+                    "UPDATE namespaces SET identity = ifnull(identity, ?2) WHERE ns = ?1",
+                    (tx.ns, name),
+                )?;
+                let id =
+                    tx.row("SELECT identity FROM namespaces WHERE ns = ?1", [tx.ns], |row| row.get(0))?;
                 id.ok_or_else(|| StoreError::Refused("a name that was made is not there".to_owned()))
             })
             .await
@@ -140,11 +144,12 @@ fn leases(tx: &Tx<'_>) -> Result<HashMap<i64, (u64, u64)>, StoreError> {
 /// Removes finished jobs and remembered ids whose time is over, and gives room back to the disk, up to a bound.
 fn prune(tx: &Tx<'_>) -> Result<Pruned, StoreError> {
     let mut pruned = Pruned::default();
-    let mut newly_remembered = 0;
+    let mut gone = Gone::default();
     for old in expired(tx, PRUNE_JOBS)? {
-        newly_remembered += old.drop(tx)?;
+        gone.drop(tx, old)?;
         pruned.jobs += 1;
     }
+    let newly_remembered = gone.count(tx)?;
     for (queue, id) in remembered(tx, tx.now_ms, PRUNE_JOBS)? {
         forget(tx, queue, &id)?;
         pruned.ids += 1;

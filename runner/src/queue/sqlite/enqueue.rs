@@ -8,7 +8,7 @@ use super::finish::{count_remembered, drop_logs};
 use super::heads::Heads;
 use super::link::Promise;
 use super::rows::{JobRow, PastRow, Waiting, finished_state, part_of, priority_number};
-use super::tx::{LaneRow, Tx};
+use super::tx::{LaneNumbers, Tx};
 use crate::job::{DELAY_MS_MAX, Due, NewJob, OnConflict, State};
 use crate::names::JobId;
 use crate::queue::checks::{check_batch, generated_record, random_text};
@@ -196,7 +196,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Whether nobody chose this id for a job.
-    fn is_free(&self, lane: LaneRow, id: &str) -> Result<bool, StoreError> {
+    fn is_free(&self, lane: LaneNumbers, id: &str) -> Result<bool, StoreError> {
         if !self.lookalikes {
             return Ok(true);
         }
@@ -207,7 +207,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Makes a chosen id lead to a record.
-    fn bind(&mut self, lane: LaneRow, id: &JobId, record: u64) -> Result<(), StoreError> {
+    fn bind(&mut self, lane: LaneNumbers, id: &JobId, record: u64) -> Result<(), StoreError> {
         let tx = self.tx;
         let forgotten = tx.exec(
             "DELETE FROM ids WHERE queue = ?1 AND id = ?2 AND record IS NULL",
@@ -232,7 +232,8 @@ impl<'a> Batch<'a> {
         old: &JobRow,
         due_ms: u64,
     ) -> Result<Enqueued, StoreError> {
-        let free = old.is_waiting() && old.kind == job.kind.as_str();
+        let lane = self.tx.find_lane(&Lane { queue: job.queue.clone(), kind: job.kind.clone() })?;
+        let free = old.is_waiting() && lane.is_some_and(|lane| lane.lane == old.lane);
         match job.on_conflict {
             OnConflict::Keep => Ok(Enqueued {
                 id: id.clone(),

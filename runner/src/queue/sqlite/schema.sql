@@ -1,11 +1,5 @@
 -- The tables of version 1. Times are milliseconds since 1970 on the store's clock unless a name says otherwise.
 
--- What there is one of: the store's name, and the clock's anchor.
-CREATE TABLE meta (
-  name  TEXT PRIMARY KEY,
-  value TEXT NOT NULL
-) STRICT, WITHOUT ROWID;
-
 -- now = time since the boot + offset, for all programs of one boot: a step of the wall clock changes nothing.
 CREATE TABLE clock (
   one       INTEGER PRIMARY KEY CHECK (one = 1),
@@ -20,11 +14,12 @@ CREATE TABLE sequence (
 ) STRICT;
 INSERT INTO sequence VALUES (1, 0);
 
--- lookalikes: 1 once somebody gave an id that looks like one that the store makes.
+-- identity: the name of the store and namespace, made at its first use. lookalikes: 1 once somebody gave an id that looks like one that the store makes.
 -- id_bytes: what the remembered ids weigh. stale: late settlements that were refused.
 CREATE TABLE namespaces (
   ns         INTEGER PRIMARY KEY,
   name       TEXT NOT NULL UNIQUE,
+  identity   TEXT,
   lookalikes INTEGER NOT NULL DEFAULT 0,
   id_bytes   INTEGER NOT NULL DEFAULT 0,
   stale      INTEGER NOT NULL DEFAULT 0
