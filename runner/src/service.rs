@@ -61,7 +61,7 @@ impl ServiceManager {
 
     /// The runner stops, gracefully.
     pub(crate) fn stopping(&self, running: usize) {
-        self.tell(News::Stopping(format!("stopping: {running} jobs are still running")));
+        self.tell(News::Stopping(format!("stopping; running: {running}")));
     }
 
     /// Waits, for a moment at most, until what was told is said: the process is about to end.
@@ -126,7 +126,7 @@ fn status_of(worker: &Worker) -> String {
         return "the store is away; trying on".to_owned();
     }
     let counts = worker.hand.counts();
-    format!("serving {} kinds: {} jobs running, {} held", worker.kinds().len(), counts.running, counts.held)
+    format!("serving; kinds: {}, running: {}, held: {}", worker.kinds().len(), counts.running, counts.held)
 }
 
 /// Remembers how far each loop was when all had gone on.

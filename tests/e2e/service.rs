@@ -94,14 +94,14 @@ fn it_is_ready_when_it_serves_gives_signs_of_life_and_says_that_it_stops() {
     let mut service = Service::start(&here, &["--concurrency", "1"], Duration::from_secs(2));
     let before = service.until(|line| line == "READY=1");
     assert!(before.iter().all(|message| !message.contains("WATCHDOG=1")), "{before:?}");
-    assert!(before.concat().contains("STATUS=serving 2 kinds"), "{before:?}");
+    assert!(before.concat().contains("STATUS=serving; kinds: 2"), "{before:?}");
     let runners = here.json(&["runner", "list"]);
     assert_eq!(runners["items"][0]["kinds"], serde_json::json!(["echo", "nap"]), "at once: {runners:#}");
     service.lives_on(2);
 
     // Every slot taken: the claim loop has nothing to claim for, and is no less alive.
     here.ok(&["enqueue", "nap", r#"{"ms":25000}"#, "--id", "long"]);
-    service.until(|line| line.starts_with("STATUS=") && line.contains("1 jobs running"));
+    service.until(|line| line == "STATUS=serving; kinds: 2, running: 1, held: 0");
     service.lives_on(4);
     here.ok(&["job", "cancel", "long"]);
     here.ok(&["enqueue", "echo", "1", "--wait"]);
