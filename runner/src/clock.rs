@@ -26,6 +26,44 @@ pub fn wall_ms() -> u64 {
     wall_us() / 1_000
 }
 
+/// The clocks of a machine, as the embedded store needs them: tests set them by hand.
+pub trait HostClock: Send + Sync + 'static {
+    /// The wall clock, in microseconds since 1970 (UTC).
+    fn wall_us(&self) -> u64;
+    /// Time since the machine started, sleep included, in microseconds: the same for all its programs, and
+    /// never set.
+    fn boot_us(&self) -> u64;
+    /// Names the boot that [`boot_us`](Self::boot_us) counts from.
+    fn boot_id(&self) -> &str;
+}
+
+/// This machine's clocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct SystemClock;
+
+impl HostClock for SystemClock {
+    fn wall_us(&self) -> u64 {
+        wall_us()
+    }
+
+    fn boot_us(&self) -> u64 {
+        let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+        // SAFETY: the pointer is to a timespec of ours, which the call fills.
+        if unsafe { libc::clock_gettime(libc::CLOCK_BOOTTIME, &raw mut time) } != 0 {
+            return 0;
+        }
+        time.tv_sec as u64 * 1_000_000 + time.tv_nsec as u64 / 1_000
+    }
+
+    fn boot_id(&self) -> &str {
+        static ID: std::sync::OnceLock<String> = std::sync::OnceLock::new();
+        ID.get_or_init(|| {
+            std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
+                .map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
+        })
+    }
+}
+
 /// The store's clock as seen from here: a reading of it, tied to the monotonic instant at which the
 /// reply carrying it arrived.
 ///

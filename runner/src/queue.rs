@@ -15,7 +15,11 @@ use crate::job::{Due, Job, JobView, NewJob, State};
 use crate::names::{JobId, Name};
 use crate::outcome::Outcome;
 
+mod checks;
+mod life;
+mod listing;
 pub mod redis;
+pub mod sqlite;
 
 /// Most jobs that one call of a batch verb takes. Callers cut larger work into calls; what one
 /// call holds is all or nothing, and a store never cuts it. Keeps a script under its 5 ms (rule 6).

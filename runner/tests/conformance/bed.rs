@@ -45,6 +45,12 @@ pub(crate) trait Bed: Sized + Send + Sync {
 
     /// Deletes a session's registration by hand.
     async fn lose_session(&self, session: &SessionId);
+
+    /// Steps the wall clock of the machine on which the store is; false where a test cannot do that.
+    async fn step_clock(&self, ms: i64) -> bool {
+        let _ = ms;
+        false
+    }
 }
 
 /// Keeps everything for ever.

@@ -18,6 +18,8 @@ mod redis_inside;
 mod retaining;
 mod sessions;
 mod settling;
+mod sqlite_audit;
+mod sqlite_bed;
 mod waking;
 
 /// Makes one test a claim, for one store.
@@ -152,3 +154,4 @@ macro_rules! conformance {
 }
 
 conformance!(redis, crate::redis_bed::RedisBed);
+conformance!(sqlite, crate::sqlite_bed::SqliteBed);

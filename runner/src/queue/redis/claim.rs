@@ -3,24 +3,22 @@
 use redis::Value;
 
 use super::RedisStore;
-use super::enqueue::{Lanes, random_text};
+use super::enqueue::Lanes;
 use super::link::Repeat;
 use super::record::{read_record, rid_text};
 use super::reply::{Items, text, unexpected};
 use crate::outcome::Outcome;
+use crate::queue::checks::{check_claim, random_text, too_many};
+use crate::queue::life::event_text;
 use crate::queue::{
-    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, Claimed, ClaimedJob, IdMemory,
-    LaneClaim, Lease, Retention, RunFacts, SessionId, Settled, Settlement, StoreError,
+    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, ClaimRequest, Claimed, ClaimedJob, IdMemory, LaneClaim, Lease,
+    Retention, Settled, Settlement, StoreError,
 };
 
-/// Largest token: what a double holds exactly, less a batch.
-const TOKEN_MAX: u64 = (1 << 53) - 1_000;
 /// How long the answer to a settle is kept that cannot be told from what it wrote, in seconds.
 const ONCE_SECONDS: &str = "20";
 /// Bytes of results or logs that one script takes.
 const SCRIPT_BYTES_MAX: usize = 1 << 20;
-/// Separates the parts of an event.
-const UNIT: char = '\u{1f}';
 
 impl RedisStore {
     pub(super) async fn claim_jobs(&self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
@@ -103,42 +101,6 @@ pub(super) fn read_settled(reply: Value, asked: usize) -> Result<Vec<Settled>, S
     Ok(answers.chars().map(|c| if c == 'D' { Settled::Done } else { Settled::Stale }).collect())
 }
 
-pub(super) fn too_many(got: usize) -> StoreError {
-    StoreError::Invalid(format!("batch of {got}: expected at most {BATCH_MAX}"))
-}
-
-/// A session's name goes into leases, which are separated by spaces.
-pub(super) fn check_session(session: &SessionId) -> Result<(), StoreError> {
-    let plain = session.0.bytes().all(|b| b.is_ascii_graphic());
-    if plain && (1..=128).contains(&session.0.len()) {
-        return Ok(());
-    }
-    Err(StoreError::Invalid(format!(
-        "invalid session {:?}: expected 1 to 128 visible ASCII characters",
-        session.0
-    )))
-}
-
-fn check_claim(request: &ClaimRequest) -> Result<(), StoreError> {
-    check_session(&request.session)?;
-    let (lanes, jobs) = (request.lanes.len(), request.due_max.max(request.ahead_max));
-    if lanes > CLAIM_LANES_MAX {
-        return Err(StoreError::Invalid(format!(
-            "claim of {lanes} lanes: expected at most {CLAIM_LANES_MAX}"
-        )));
-    }
-    if jobs > BATCH_MAX {
-        return Err(too_many(jobs));
-    }
-    if request.first_token > TOKEN_MAX {
-        return Err(StoreError::Invalid(format!(
-            "token {}: expected at most {TOKEN_MAX}",
-            request.first_token
-        )));
-    }
-    Ok(())
-}
-
 fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreError> {
     let mut items = Items::of(reply)?;
     let now_us = items.number()?;
@@ -219,33 +181,4 @@ pub(super) fn push_policy(args: &mut Vec<Vec<u8>>, retention: Retention, memory:
     let limit = |n: Option<u64>| n.filter(|n| *n < 1 << 52).map(|n| n.to_string().into()).unwrap_or_default();
     args.extend([retention.age_ms, retention.count, retention.bytes].map(limit));
     args.extend([memory.age_ms, memory.bytes].map(|n| n.min(1 << 52).to_string().into()));
-}
-
-/// A run or an event as the past holds it, but for what the script knows better: see record.rs.
-fn event_text(run: Option<&RunFacts>, outcome: &Outcome) -> String {
-    let (reason, message) = match outcome {
-        Outcome::Retry { reason, message, .. } | Outcome::Dead { reason, message } => {
-            (reason.as_str(), message.as_str())
-        }
-        Outcome::Released { message } => ("", message.as_deref().unwrap_or_default()),
-        _ => ("", ""),
-    };
-    let silent = matches!(outcome, Outcome::Released { message: None });
-    let word = if silent { "" } else { outcome.as_str() };
-    match run {
-        Some(run) => {
-            let (runner, handler) = (plain(&run.runner), plain(&run.handler));
-            let (started, took, late) = (run.started_us, run.duration_us, run.lateness_us);
-            format!(
-                "R{started}{UNIT}{took}{UNIT}{late}{UNIT}{runner}{UNIT}{handler}{UNIT}{word}{UNIT}{reason}{UNIT}{message}"
-            )
-        }
-        None if silent => String::new(),
-        None => format!("E{word}{UNIT}{UNIT}{reason}{UNIT}{message}"),
-    }
-}
-
-/// A name without the characters that separate parts.
-fn plain(text: &str) -> String {
-    text.replace(char::is_control, "?")
 }

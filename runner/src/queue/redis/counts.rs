@@ -6,10 +6,11 @@ use redis::Value;
 
 use super::RedisStore;
 use super::claim::push_lanes;
-use super::enqueue::{Lanes, random_text};
+use super::enqueue::Lanes;
 use super::link::Repeat;
 use super::reply::{Items, text};
 use crate::names::Name;
+use crate::queue::checks::random_text;
 use crate::queue::{Counts, IdMemory, Pruned, QueueCounts, StoreError};
 
 /// Lanes that one script counts.

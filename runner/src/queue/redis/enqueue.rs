@@ -6,12 +6,11 @@ use super::RedisStore;
 use super::link::Repeat;
 use super::reply::{Items, unexpected};
 use crate::job::{Due, NewJob, Priority};
-use crate::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, Disposition, Enqueued, Lane, StoreError};
+use crate::queue::checks::{check_batch, random_text};
+use crate::queue::{Disposition, Enqueued, Lane, StoreError};
 
 /// The version of the protocol of lua/enqueue.lua.
 const PROTOCOL: &[u8] = b"1";
-/// Letters and digits of the random part of a generated id.
-const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 impl RedisStore {
     pub(super) async fn enqueue_jobs(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
@@ -63,25 +62,6 @@ impl Lanes {
     pub(super) fn number(&self, lane: &Lane) -> usize {
         self.places.get(lane).copied().unwrap_or(0)
     }
-}
-
-fn check_batch(jobs: &[NewJob]) -> Result<(), StoreError> {
-    if jobs.len() > BATCH_MAX {
-        return Err(StoreError::Invalid(format!(
-            "batch of {} jobs: expected at most {BATCH_MAX}",
-            jobs.len()
-        )));
-    }
-    for (index, job) in jobs.iter().enumerate() {
-        job.validate().map_err(|text| StoreError::Invalid(format!("job {index}: {text}")))?;
-    }
-    let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
-    if jobs.len() > 1 && bytes > BATCH_PAYLOAD_BYTES_MAX {
-        return Err(StoreError::Invalid(format!(
-            "batch with {bytes} bytes of payload: expected at most {BATCH_PAYLOAD_BYTES_MAX}, or a single job"
-        )));
-    }
-    Ok(())
 }
 
 fn arguments(jobs: &[NewJob], lanes: &Lanes, once: &str, suffix: &str) -> Vec<Vec<u8>> {
@@ -138,12 +118,4 @@ fn read_reply(reply: Value, jobs: usize) -> Result<Vec<Enqueued>, StoreError> {
         enqueued.push(Enqueued { id, disposition, state, due_ms: items.number()? });
     }
     if enqueued.len() == jobs { Ok(enqueued) } else { Err(unexpected("answers for other jobs")) }
-}
-
-/// Random letters and digits.
-pub(super) fn random_text(length: usize) -> Result<String, StoreError> {
-    let mut bytes = vec![0u8; length];
-    getrandom::fill(&mut bytes)
-        .map_err(|error| StoreError::NotReady(format!("the system gives no random numbers: {error}")))?;
-    Ok(bytes.iter().map(|b| char::from(ALPHABET[usize::from(*b) % ALPHABET.len()])).collect())
 }

@@ -1,10 +1,11 @@
 //! Jobs' logs: written under the lease, read by attempt.
 
 use super::RedisStore;
-use super::claim::{fitting, read_settled, too_many};
+use super::claim::{fitting, read_settled};
 use super::link::Repeat;
 use super::record::rid_text;
 use super::reply::{Items, text};
+use crate::queue::checks::too_many;
 use crate::queue::{AttemptLog, BATCH_MAX, JobRef, LogWrite, Settled, StoreError};
 
 impl RedisStore {

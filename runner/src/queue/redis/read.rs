@@ -8,6 +8,7 @@ use super::record::{Raw, read_view, rid_text};
 use super::reply::{Items, text, unexpected};
 use crate::job::JobView;
 use crate::names::{JobId, Name};
+use crate::queue::checks::generated_record;
 use crate::queue::{JobRef, Lane, StoreError};
 
 /// Bytes of records that one script reads before it answers for fewer jobs than it was asked for.
@@ -132,12 +133,4 @@ impl RedisStore {
         }
         Ok((views, looked))
     }
-}
-
-/// The record id in a generated id: `<sequence without leading zeros>-<5 characters>`.
-fn generated_record(id: &JobId) -> Option<u64> {
-    let (sequence, random) = id.as_str().split_once('-')?;
-    let plain =
-        !sequence.starts_with('0') && sequence.len() <= 14 && sequence.bytes().all(|b| b.is_ascii_digit());
-    (plain && random.len() == 5).then(|| sequence.parse().ok()).flatten()
 }

@@ -5,11 +5,12 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::RedisStore;
-use super::claim::{check_session, push_lanes, push_policy, too_many};
+use super::claim::{push_lanes, push_policy};
 use super::enqueue::Lanes;
 use super::link::Repeat;
 use super::record::{read_lease, rid_text};
 use super::reply::{Items, unexpected};
+use crate::queue::checks::{check_session, too_many};
 use crate::queue::{
     BATCH_MAX, IdMemory, Lane, Lease, LeaseSeen, Page, Pulse, Recall, RecallAction, Reclaimed, Retention,
     RunnerInfo, SessionId, SessionSeen, StoreError,

@@ -1,0 +1,84 @@
+//! What every store checks before it takes anything, and the ids that stores make: one place, one wording.
+
+use super::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, SessionId, StoreError};
+use crate::job::NewJob;
+use crate::names::JobId;
+
+/// Largest token: what a double holds exactly, less a batch.
+const TOKEN_MAX: u64 = (1 << 53) - 1_000;
+/// Letters and digits of the random part of a generated id.
+const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+
+/// A batch of jobs to enqueue.
+pub(super) fn check_batch(jobs: &[NewJob]) -> Result<(), StoreError> {
+    if jobs.len() > BATCH_MAX {
+        return Err(StoreError::Invalid(format!(
+            "batch of {} jobs: expected at most {BATCH_MAX}",
+            jobs.len()
+        )));
+    }
+    for (index, job) in jobs.iter().enumerate() {
+        job.validate().map_err(|text| StoreError::Invalid(format!("job {index}: {text}")))?;
+    }
+    let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
+    if jobs.len() > 1 && bytes > BATCH_PAYLOAD_BYTES_MAX {
+        return Err(StoreError::Invalid(format!(
+            "batch with {bytes} bytes of payload: expected at most {BATCH_PAYLOAD_BYTES_MAX}, or a single job"
+        )));
+    }
+    Ok(())
+}
+
+/// The refusal of a batch of over [`BATCH_MAX`].
+pub(super) fn too_many(got: usize) -> StoreError {
+    StoreError::Invalid(format!("batch of {got}: expected at most {BATCH_MAX}"))
+}
+
+/// A session's name goes into leases, which are separated by spaces.
+pub(super) fn check_session(session: &SessionId) -> Result<(), StoreError> {
+    let plain = session.0.bytes().all(|b| b.is_ascii_graphic());
+    if plain && (1..=128).contains(&session.0.len()) {
+        return Ok(());
+    }
+    Err(StoreError::Invalid(format!(
+        "invalid session {:?}: expected 1 to 128 visible ASCII characters",
+        session.0
+    )))
+}
+
+/// A claim, whole.
+pub(super) fn check_claim(request: &ClaimRequest) -> Result<(), StoreError> {
+    check_session(&request.session)?;
+    let (lanes, jobs) = (request.lanes.len(), request.due_max.max(request.ahead_max));
+    if lanes > CLAIM_LANES_MAX {
+        return Err(StoreError::Invalid(format!(
+            "claim of {lanes} lanes: expected at most {CLAIM_LANES_MAX}"
+        )));
+    }
+    if jobs > BATCH_MAX {
+        return Err(too_many(jobs));
+    }
+    if request.first_token > TOKEN_MAX {
+        return Err(StoreError::Invalid(format!(
+            "token {}: expected at most {TOKEN_MAX}",
+            request.first_token
+        )));
+    }
+    Ok(())
+}
+
+/// Random letters and digits.
+pub(super) fn random_text(length: usize) -> Result<String, StoreError> {
+    let mut bytes = vec![0u8; length];
+    getrandom::fill(&mut bytes)
+        .map_err(|error| StoreError::NotReady(format!("the system gives no random numbers: {error}")))?;
+    Ok(bytes.iter().map(|b| char::from(ALPHABET[usize::from(*b) % ALPHABET.len()])).collect())
+}
+
+/// The record id in a generated id: `<sequence without leading zeros>-<5 characters>`.
+pub(super) fn generated_record(id: &JobId) -> Option<u64> {
+    let (sequence, random) = id.as_str().split_once('-')?;
+    let plain =
+        !sequence.starts_with('0') && sequence.len() <= 14 && sequence.bytes().all(|b| b.is_ascii_digit());
+    (plain && random.len() == 5).then(|| sequence.parse().ok()).flatten()
+}

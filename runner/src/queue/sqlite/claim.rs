@@ -1,0 +1,258 @@
+//! Claiming: takes due jobs of some lanes under leases of one session.
+
+use std::collections::HashMap;
+
+use super::SqliteStore;
+use super::fair::{in_turns, share_out};
+use super::heads::head;
+use super::link::Promise;
+use super::rows::{JOB_COLUMNS, JOB_TABLES, SUSPECTS, delete_waiting, read_job};
+use super::tx::Tx;
+use crate::names::Name;
+use crate::queue::checks::check_claim;
+use crate::queue::{BATCH_PAYLOAD_BYTES_MAX, ClaimRequest, Claimed, ClaimedJob, Lease, StoreError};
+
+/// Entries that are no jobs' and are kept for people to look at.
+const SET_ASIDE_MAX: u64 = 10_000;
+
+impl SqliteStore {
+    pub(super) async fn claim_jobs(&self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
+        check_claim(request)?;
+        let request = request.clone();
+        // A lease that is lost with the power leaves its job where it was.
+        self.link.write(Promise::Loose, move |tx| claim(tx, &request)).await
+    }
+}
+
+/// A lane that is open to this claim.
+struct Open {
+    lane: i64,
+    kind: Name,
+    max_attempts: u32,
+    /// The first due time of each part.
+    heads: [Option<u64>; 4],
+}
+
+/// An entry of a lane, as it is: it may be none of ours.
+#[derive(Debug, Clone)]
+struct Entry {
+    /// Which of the open lanes.
+    of: usize,
+    part: u8,
+    due_ms: i64,
+    place: u64,
+    record: u64,
+    attempt: i64,
+    crashes: i64,
+}
+
+fn claim(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
+    let mut open = open_lanes(tx, request)?;
+    let mut entries = Vec::new();
+    let now = tx.now_ms as i64;
+    let mut left = request.due_max;
+    if request.suspect && left > 0 {
+        left -= fair(tx, &open, SUSPECTS, (i64::MIN, now), 1, &mut entries)?;
+    }
+    let suspected = !entries.is_empty();
+    for part in 1..SUSPECTS {
+        left -= fair(tx, &open, part, (i64::MIN, now), left, &mut entries)?;
+    }
+    let mut left = request.ahead_max;
+    let horizon = now.saturating_add(i64::try_from(request.look_ahead_ms).unwrap_or(i64::MAX));
+    for part in 1..SUSPECTS {
+        left -= fair(tx, &open, part, (now, horizon), left, &mut entries)?;
+    }
+    let (jobs, damaged) = take(tx, request, &open, &entries)?;
+    for entry in &entries {
+        let lane = &mut open[entry.of];
+        lane.heads[usize::from(entry.part) - 1] = head(tx, lane.lane, entry.part)?;
+    }
+    let parts = if request.suspect && !suspected { 4 } else { 3 };
+    let next_due_ms = open.iter().flat_map(|lane| &lane.heads[..parts]).flatten().min().copied();
+    Ok(Claimed { jobs, now_us: tx.now_us, next_due_ms, damaged })
+}
+
+/// The lanes of the request that exist and are not paused, in its order.
+fn open_lanes(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Vec<Open>, StoreError> {
+    let paused = tx
+        .rows("SELECT queue FROM queues WHERE ns = ?1 AND paused = 1", [tx.ns], |row| row.get::<_, i64>(0))?;
+    let mut open = Vec::with_capacity(request.lanes.len());
+    for wanted in &request.lanes {
+        let Some(row) = tx.find_lane(&wanted.lane)? else { continue };
+        if paused.contains(&row.queue) {
+            continue;
+        }
+        let mut heads = [None; 4];
+        for (part, first) in (1..).zip(&mut heads) {
+            *first = head(tx, row.lane, part)?;
+        }
+        open.push(Open {
+            lane: row.lane,
+            kind: wanted.lane.kind.clone(),
+            max_attempts: wanted.max_attempts,
+            heads,
+        });
+    }
+    Ok(open)
+}
+
+/// A lane as it is read: what was taken from it.
+struct Reading {
+    of: usize,
+    taken: Vec<Entry>,
+}
+
+/// Adds up to `want` entries that are due after one time and up to another from one part of all lanes, in turns; how many.
+fn fair(
+    tx: &Tx<'_>,
+    open: &[Open],
+    part: u8,
+    (after, to): (i64, i64),
+    want: usize,
+    entries: &mut Vec<Entry>,
+) -> Result<usize, StoreError> {
+    // Kinds in the order of the request, each with its lanes that have something.
+    let mut kinds: Vec<(&Name, Vec<usize>)> = Vec::new();
+    for (of, lane) in open.iter().enumerate() {
+        if lane.heads[usize::from(part) - 1].is_none_or(|head| head as i64 > to) {
+            continue;
+        }
+        match kinds.iter_mut().find(|(kind, _)| *kind == &lane.kind) {
+            Some((_, lanes)) => lanes.push(of),
+            None => kinds.push((&lane.kind, vec![of])),
+        }
+    }
+    let mut read: HashMap<usize, Reading> = HashMap::new();
+    let mut sharing = kinds.clone();
+    let got = share_out(&mut sharing, want, &mut |(_, lanes), ask| {
+        share_out(lanes, ask, &mut |of: &mut usize, ask| {
+            let reading = read.entry(*of).or_insert_with(|| Reading { of: *of, taken: Vec::new() });
+            reading.more(tx, open, part, (after, to), ask)
+        })
+    })?;
+    let turns = kinds.iter().map(|(_, lanes)| {
+        in_turns(lanes.iter().filter_map(|of| read.remove(of)).map(|reading| reading.taken).collect())
+    });
+    entries.extend(in_turns(turns.collect()));
+    Ok(got)
+}
+
+impl Reading {
+    fn more(
+        &mut self,
+        tx: &Tx<'_>,
+        open: &[Open],
+        part: u8,
+        (after, to): (i64, i64),
+        ask: usize,
+    ) -> Result<usize, StoreError> {
+        let of = self.of;
+        let (due, place) = match self.taken.last() {
+            Some(last) => (last.due_ms, last.place as i64),
+            // Behind everything that is due at `after`.
+            None => (after, i64::MAX),
+        };
+        let found = tx.rows(
+            "SELECT due_ms, place, record, attempt, crashes FROM waiting \
+             WHERE lane = ?1 AND part = ?2 AND (due_ms, place) > (?3, ?4) AND due_ms <= ?5 \
+             ORDER BY due_ms, place LIMIT ?6",
+            (open[of].lane, part, due, place, to, ask),
+            |row| {
+                Ok(Entry {
+                    of,
+                    part,
+                    due_ms: row.get(0)?,
+                    place: row.get(1)?,
+                    record: row.get::<_, i64>(2)? as u64,
+                    attempt: row.get(3)?,
+                    crashes: row.get(4)?,
+                })
+            },
+        )?;
+        let got = found.len();
+        self.taken.extend(found);
+        Ok(got)
+    }
+}
+
+/// Takes entries out of their lanes and puts their jobs under leases, until they weigh too much; a large one goes alone.
+/// How many entries were none of ours is the second of what it returns.
+fn take(
+    tx: &Tx<'_>,
+    request: &ClaimRequest,
+    open: &[Open],
+    entries: &[Entry],
+) -> Result<(Vec<ClaimedJob>, u64), StoreError> {
+    let sql = format!("SELECT {JOB_COLUMNS} FROM {JOB_TABLES} WHERE record = ?1");
+    let (mut jobs, mut bytes, mut damaged) = (Vec::with_capacity(entries.len()), 0, 0);
+    for entry in entries {
+        let lane = &open[entry.of];
+        if entry.due_ms <= 0 || entry.attempt < 0 || entry.crashes < 0 {
+            set_aside(tx, lane, entry, "dirt")?;
+            damaged += 1;
+            continue;
+        }
+        let Some((job, _)) = tx.row(&sql, [entry.record], read_job)?.flatten() else {
+            set_aside(tx, lane, entry, "orphan")?;
+            damaged += 1;
+            continue;
+        };
+        bytes += job.payload.len();
+        if bytes > BATCH_PAYLOAD_BYTES_MAX && !jobs.is_empty() {
+            break;
+        }
+        let claimed = ClaimedJob {
+            lease: Lease {
+                record: entry.record,
+                session: request.session.clone(),
+                token: request.first_token + jobs.len() as u64,
+            },
+            attempt: entry.attempt as u32 + 1,
+            max_attempts: job.max_attempts.unwrap_or(lane.max_attempts),
+            crashes: entry.crashes as u32,
+            due_ms: entry.due_ms as u64,
+            job,
+        };
+        lease(tx, lane.lane, entry, &claimed)?;
+        jobs.push(claimed);
+    }
+    if damaged > 0 {
+        tx.exec(
+            "DELETE FROM aside WHERE ns = ?1 AND aside <= (SELECT max(aside) FROM aside) - ?2",
+            (tx.ns, SET_ASIDE_MAX),
+        )?;
+    }
+    Ok((jobs, damaged))
+}
+
+fn lease(tx: &Tx<'_>, lane: i64, entry: &Entry, job: &ClaimedJob) -> Result<(), StoreError> {
+    delete_waiting(tx, lane, entry.part, entry.due_ms, entry.place)?;
+    tx.exec(
+        "INSERT INTO leases (record, ns, lane, session, token, attempt, max_attempts, crashes, due_ms, place, claimed_ms) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+        rusqlite::params![
+            entry.record,
+            tx.ns,
+            lane,
+            &*job.lease.session.0,
+            job.lease.token,
+            job.attempt,
+            job.max_attempts,
+            job.crashes,
+            job.due_ms,
+            entry.place,
+            tx.now_ms,
+        ],
+    )
+    .map(drop)
+}
+
+fn set_aside(tx: &Tx<'_>, lane: &Open, entry: &Entry, what: &str) -> Result<(), StoreError> {
+    delete_waiting(tx, lane.lane, entry.part, entry.due_ms, entry.place)?;
+    tx.exec(
+        "INSERT INTO aside (ns, what, at_ms, lane, part, due_ms, place, record) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        (tx.ns, what, tx.now_ms, lane.lane, entry.part, entry.due_ms, entry.place, entry.record as i64),
+    )
+    .map(drop)
+}

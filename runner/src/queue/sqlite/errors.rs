@@ -1,0 +1,57 @@
+//! What an error of SQLite means for the caller.
+
+use std::path::Path;
+
+use rusqlite::ErrorCode;
+
+use crate::queue::StoreError;
+
+/// The error for the caller.
+pub(super) fn store_error(error: &rusqlite::Error, path: &Path) -> StoreError {
+    let place = path.display();
+    let code = error.sqlite_error_code();
+    match code {
+        Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::NotReady(format!(
+            "{place}: another program has held the file for too long; end what holds it open, or try again"
+        )),
+        Some(ErrorCode::DiskFull) => {
+            StoreError::Full(format!("{place}: the disk is full; free some space, and work goes on"))
+        }
+        Some(ErrorCode::OutOfMemory) => StoreError::Full(format!("{place}: no memory left")),
+        Some(ErrorCode::CannotOpen) => StoreError::Unreachable(cannot_open(path)),
+        Some(ErrorCode::PermissionDenied | ErrorCode::ReadOnly) => StoreError::Refused(format!(
+            "{place} cannot be written: this user needs the right to write the file and its folder"
+        )),
+        Some(ErrorCode::NotADatabase) => {
+            StoreError::Refused(format!("{place} is no SQLite database: name another file, or move it away"))
+        }
+        Some(ErrorCode::DatabaseCorrupt) => StoreError::Refused(format!(
+            "{place} is damaged ({error}): keep a copy, and look with `hourhand doctor`"
+        )),
+        Some(ErrorCode::SystemIoFailure | ErrorCode::FileLockingProtocolFailed) => {
+            StoreError::Unreachable(format!("{place}: {error}"))
+        }
+        _ => StoreError::Refused(format!("{place}: {error}")),
+    }
+}
+
+/// True when the connection may not be used again.
+pub(super) fn is_broken(error: &StoreError) -> bool {
+    matches!(error, StoreError::Unreachable(_) | StoreError::Refused(_))
+}
+
+fn cannot_open(path: &Path) -> String {
+    let place = path.display();
+    if path.is_dir() {
+        return format!("{place} is a folder: expected the path of a file, such as {place}/hourhand.db");
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    match folder {
+        Some(folder) if !folder.is_dir() => {
+            format!("{place} cannot be opened: there is no folder {}; make it first", folder.display())
+        }
+        _ => format!(
+            "{place} cannot be opened: this user needs the right to read and write the file and its folder"
+        ),
+    }
+}

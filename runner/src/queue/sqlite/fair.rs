@@ -1,0 +1,72 @@
+//! Sharing a claim: kinds alike, and the lanes of a kind among themselves. Pure, but for the taking.
+
+use crate::queue::StoreError;
+
+/// Takes up to so many from one of those that share; how many it got.
+type Take<'a, T> = &'a mut dyn FnMut(&mut T, usize) -> Result<usize, StoreError>;
+
+/// Shares `want` among `open`: what one does not use goes to the others, and none gets a second before each had a first.
+/// Returns how many were taken. `open` keeps those that may have more, those first that were not asked in the last round.
+pub(super) fn share_out<T>(open: &mut Vec<T>, want: usize, take: Take<'_, T>) -> Result<usize, StoreError> {
+    let mut got = 0;
+    while got < want && !open.is_empty() {
+        // Rounded down, so that the rest goes round again.
+        let share = ((want - got) / open.len()).max(1);
+        let (mut unasked, mut asked) = (Vec::new(), Vec::new());
+        for mut one in open.drain(..) {
+            let ask = share.min(want - got);
+            if ask == 0 {
+                unasked.push(one);
+                continue;
+            }
+            let taken = take(&mut one, ask)?;
+            got += taken;
+            if taken == ask {
+                asked.push(one);
+            }
+        }
+        unasked.append(&mut asked);
+        *open = unasked;
+    }
+    Ok(got)
+}
+
+/// One item of each list in turns, while they last.
+pub(super) fn in_turns<T>(lists: Vec<Vec<T>>) -> Vec<T> {
+    let mut all = Vec::with_capacity(lists.iter().map(Vec::len).sum());
+    let mut lists: Vec<_> = lists.into_iter().map(Vec::into_iter).collect();
+    while !lists.is_empty() {
+        lists.retain_mut(|list| match list.next() {
+            Some(item) => {
+                all.push(item);
+                true
+            }
+            None => false,
+        });
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_does_not_use_goes_to_the_others() {
+        let mut open = vec![("a", 2), ("b", 100), ("c", 100)];
+        let mut taken = std::collections::BTreeMap::new();
+        let got = share_out(&mut open, 32, &mut |one: &mut (&str, usize), ask| {
+            let some = ask.min(one.1);
+            one.1 -= some;
+            *taken.entry(one.0).or_insert(0) += some;
+            Ok(some)
+        });
+        assert_eq!(got, Ok(32));
+        assert_eq!(taken.into_iter().collect::<Vec<_>>(), [("a", 2), ("b", 15), ("c", 15)]);
+    }
+
+    #[test]
+    fn lists_take_turns() {
+        assert_eq!(in_turns(vec![vec![1, 4, 6], vec![2], vec![3, 5]]), [1, 2, 3, 4, 5, 6]);
+    }
+}

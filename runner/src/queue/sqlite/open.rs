@@ -1,0 +1,115 @@
+//! Opening the database: settings of a connection, and the numbered migrations.
+
+use std::path::Path;
+use std::time::Duration;
+
+use rusqlite::{Connection, OpenFlags, TransactionBehavior};
+
+use super::errors::store_error;
+use crate::queue::StoreError;
+
+/// Marks the file as ours, in its header: "Hour".
+const APPLICATION_ID: i32 = 0x486f_7572;
+/// What takes a database from one version to the next, from 0, which is an empty file.
+const MIGRATIONS: [&str; 1] = [include_str!("schema.sql")];
+/// Prepared statements that a connection keeps.
+const STATEMENTS_KEPT: usize = 160;
+/// What the log is cut back to after a checkpoint, in bytes: it does not stay at its largest.
+const LOG_BYTES_KEPT: u32 = 16 << 20;
+/// How long a wait for another program's lock sleeps at a time, at first and later.
+const NAP_SHORT: Duration = Duration::from_micros(300);
+const NAP_LONG: Duration = Duration::from_millis(2);
+/// Short naps before long ones.
+const SHORT_NAPS: i32 = 40;
+
+/// Opens the file, makes it if there is none, and brings it to this version.
+///
+/// # Errors
+/// When it cannot be opened, is none of ours or of a newer version.
+pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, StoreError> {
+    let fail = |error: rusqlite::Error| store_error(&error, path);
+    let flags =
+        OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    let mut connection = Connection::open_with_flags(path, flags).map_err(fail)?;
+    wait_for_locks(&mut connection, patience).map_err(fail)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
+    prepare(&mut connection, path)?;
+    Ok(connection)
+}
+
+/// Waits for other programs in naps, so that the lock is found soon after it is free.
+fn wait_for_locks(connection: &mut Connection, patience: Duration) -> rusqlite::Result<()> {
+    let naps =
+        SHORT_NAPS + i32::try_from(patience.as_millis() / NAP_LONG.as_millis()).unwrap_or(i32::MAX / 2);
+    connection.busy_handler(Some(move |times: i32| {
+        std::thread::sleep(if times < SHORT_NAPS { NAP_SHORT } else { NAP_LONG });
+        times < naps
+    }))
+}
+
+fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let fail = |error: rusqlite::Error| store_error(&error, path);
+    let version = check_version(connection, path)?;
+    if version == 0 {
+        // Both only take effect in an empty file, outside a transaction.
+        connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(fail)?;
+    }
+    let mode: String =
+        connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get(0)).map_err(fail)?;
+    if mode != "wal" {
+        return Err(StoreError::Refused(format!(
+            "{}: its file system cannot share a write-ahead log ({mode}): put the file on a local disk",
+            path.display()
+        )));
+    }
+    for (name, value) in [("journal_size_limit", LOG_BYTES_KEPT), ("cache_size", 8_000), ("foreign_keys", 0)]
+    {
+        connection.pragma_update(None, name, value).map_err(fail)?;
+    }
+    connection.pragma_update(None, "temp_store", "MEMORY").map_err(fail)?;
+    // Each transaction says what it needs.
+    connection.pragma_update(None, "synchronous", "NORMAL").map_err(fail)?;
+    if version < MIGRATIONS.len() { migrate(connection, path) } else { Ok(()) }
+}
+
+/// The version of the database.
+fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
+    let number = |name: &str| {
+        connection
+            .pragma_query_value(None, name, |row| row.get::<_, i32>(0))
+            .map_err(|error| store_error(&error, path))
+    };
+    let (ours, version) = (number("application_id")?, number("user_version")?);
+    let place = path.display();
+    if ours != APPLICATION_ID {
+        let tables: u32 = connection
+            .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
+            .map_err(|error| store_error(&error, path))?;
+        if ours != 0 || version != 0 || tables > 0 {
+            return Err(StoreError::Refused(format!(
+                "{place} is a database of another program: name another file"
+            )));
+        }
+        return Ok(0);
+    }
+    let known = MIGRATIONS.len();
+    match usize::try_from(version) {
+        Ok(version) if version <= known => Ok(version),
+        _ => Err(StoreError::Refused(format!(
+            "{place} is of version {version}, and this Hourhand knows versions up to {known}: use a newer Hourhand"
+        ))),
+    }
+}
+
+fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
+    let fail = |error: rusqlite::Error| store_error(&error, path);
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
+    // Another program may have been here first.
+    let version = check_version(&transaction, path)?;
+    for step in &MIGRATIONS[version..] {
+        transaction.execute_batch(step).map_err(fail)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID).map_err(fail)?;
+    transaction.pragma_update(None, "user_version", MIGRATIONS.len() as u32).map_err(fail)?;
+    transaction.commit().map_err(fail)
+}

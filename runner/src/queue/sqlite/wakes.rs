@@ -1,0 +1,161 @@
+//! Wake-ups: signals are rows that a call writes with its work; whoever listens reads those that it has not seen.
+//!
+//! A listener looks when the store in this process has signalled, when the system says that the log file has changed, and,
+//! because not every file system does, every [`LOOK_EVERY`]: a look is a read of a counter in shared memory, and only a
+//! counter that has changed leads to a query.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
+use std::time::Duration;
+
+use notify::{RecursiveMode, Watcher};
+use rusqlite::Connection;
+use tokio::sync::mpsc::{self, error::TrySendError};
+
+use super::SqliteStore;
+use super::errors::store_error;
+use super::link::Shared;
+use super::open;
+use crate::names::Name;
+use crate::queue::{Lane, SessionId, StoreError, Wake};
+
+/// Wake-ups that may wait for the receiver; beyond that it looks at everything anyway.
+const WAITING_MAX: usize = 1_024;
+/// How long a signal of another process may wait where the file system tells nothing.
+const LOOK_EVERY: Duration = Duration::from_millis(40);
+/// Signals that are kept for those that have not looked yet.
+const SIGNALS_KEPT: u64 = 4_096;
+/// The pause before another attempt to open the file.
+const PAUSE: Duration = Duration::from_millis(500);
+
+impl SqliteStore {
+    pub(super) fn listen(&self) -> mpsc::Receiver<Wake> {
+        let (sender, receiver) = mpsc::channel(WAITING_MAX);
+        let shared = Arc::clone(&self.link.shared);
+        let spawned = std::thread::Builder::new()
+            .name("sqlite-wakes".to_owned())
+            .spawn(move || Listener { shared, sender }.listen());
+        if let Err(error) = spawned {
+            tracing::warn!("cannot listen to wake-ups, so jobs may start up to a second late: {error}");
+        }
+        receiver
+    }
+}
+
+struct Listener {
+    shared: Arc<Shared>,
+    sender: mpsc::Sender<Wake>,
+}
+
+impl Listener {
+    /// Until the receiver is gone.
+    fn listen(self) {
+        let (poke, poked) = self.shared.listen();
+        let _watcher = watch(&self.shared.path, poke);
+        while !self.sender.is_closed() {
+            // A file that cannot be opened keeps the runner's own calls away, which tell of it.
+            let _ = self.relay(&poked);
+            if poked.recv_timeout(PAUSE) == Err(RecvTimeoutError::Disconnected) {
+                std::thread::sleep(PAUSE);
+            }
+        }
+    }
+
+    /// Hands signals on until the receiver is gone, or the file.
+    fn relay(&self, poked: &Receiver<()>) -> Result<(), StoreError> {
+        let connection = open::open(&self.shared.path, self.shared.options.call_timeout)?;
+        let fail = |error: rusqlite::Error| store_error(&error, &self.shared.path);
+        let mut last = last_signal(&connection).map_err(fail)?;
+        let mut version = None;
+        // Until the receiver has heard this, nothing else matters.
+        if self.sender.blocking_send(Wake::Missed).is_err() {
+            return Ok(());
+        }
+        while !self.sender.is_closed() {
+            let now = data_version(&connection).map_err(fail)?;
+            if version != Some(now) {
+                version = Some(now);
+                let missed = self.hand_on(&connection, &mut last).map_err(fail)?;
+                if missed && self.sender.blocking_send(Wake::Missed).is_err() {
+                    return Ok(());
+                }
+            }
+            match poked.recv_timeout(LOOK_EVERY) {
+                Ok(()) | Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands on what is new. True when something was not, for want of room or because it is gone already.
+    fn hand_on(&self, connection: &Connection, last: &mut i64) -> rusqlite::Result<bool> {
+        let mut statement = connection.prepare_cached(
+            "SELECT wake, queues.name, kind, due_ms, session FROM wakes \
+             JOIN namespaces ON namespaces.ns = wakes.ns \
+             LEFT JOIN lanes ON lanes.lane = wakes.lane LEFT JOIN queues ON queues.queue = lanes.queue \
+             WHERE wake > ?1 AND namespaces.name = ?2 ORDER BY wake",
+        )?;
+        let mut missed = false;
+        let mut rows = statement.query((*last, self.shared.namespace.as_str()))?;
+        while let Some(row) = rows.next()? {
+            let wake: i64 = row.get(0)?;
+            *last = wake;
+            let Some(wake) = read_wake(row)? else { continue };
+            missed |= matches!(self.sender.try_send(wake), Err(TrySendError::Full(_)));
+        }
+        drop(rows);
+        // The signals of other namespaces count too: what is behind the last is new.
+        let (first, newest): (Option<i64>, Option<i64>) = connection
+            .prepare_cached("SELECT min(wake), max(wake) FROM wakes")?
+            .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))?;
+        missed |= first.is_some_and(|first| first > *last + 1 && newest > Some(*last));
+        *last = newest.unwrap_or(*last).max(*last);
+        Ok(missed)
+    }
+}
+
+fn read_wake(row: &rusqlite::Row<'_>) -> rusqlite::Result<Option<Wake>> {
+    if let Some(session) = row.get::<_, Option<String>>(4)? {
+        return Ok(Some(Wake::Recall(SessionId(session.into()))));
+    }
+    let (queue, kind): (Option<String>, Option<String>) = (row.get(1)?, row.get(2)?);
+    let name = |text: Option<String>| text.and_then(|text| Name::new(&text).ok());
+    let Some((queue, kind)) = name(queue).zip(name(kind)) else { return Ok(None) };
+    Ok(Some(Wake::Due { lane: Lane { queue, kind }, due_ms: row.get(3)? }))
+}
+
+/// Changes whenever another connection has written.
+fn data_version(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.prepare_cached("PRAGMA data_version")?.query_row([], |row| row.get(0))
+}
+
+fn last_signal(connection: &Connection) -> rusqlite::Result<i64> {
+    connection.prepare_cached("SELECT ifnull(max(wake), 0) FROM wakes")?.query_row([], |row| row.get(0))
+}
+
+/// Pokes when the system says that the log has changed. Without that, the listener looks by itself.
+fn watch(path: &Path, poke: SyncSender<()>) -> Option<notify::RecommendedWatcher> {
+    let folder = match path.parent() {
+        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
+        _ => Path::new(".").to_owned(),
+    };
+    let mut log = path.file_name()?.to_owned();
+    log.push("-wal");
+    let changed = move |event: notify::Result<notify::Event>| {
+        let ours = event.is_ok_and(|event| event.paths.iter().any(|path| path.file_name() == Some(&log)));
+        if ours {
+            // One poke that waits is enough.
+            let _ = poke.try_send(());
+        }
+    };
+    let mut watcher = notify::recommended_watcher(changed).ok()?;
+    watcher.watch(&folder, RecursiveMode::NonRecursive).ok()?;
+    Some(watcher)
+}
+
+/// Removes signals that everybody has had time to see.
+pub(super) fn trim_signals(tx: &super::tx::Tx<'_>) -> Result<(), StoreError> {
+    tx.exec("DELETE FROM wakes WHERE wake < (SELECT max(wake) FROM wakes) - ?1", [SIGNALS_KEPT]).map(drop)
+}
