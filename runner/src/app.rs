@@ -72,8 +72,6 @@ fn runtime(name: &str, threads: usize) -> anyhow::Result<tokio::runtime::Runtime
 
 async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow::Result<RunnerEnd> {
     let mut stop = StopSignals::new()?;
-    let manager =
-        Arc::new(ServiceManager::find().context("cannot start the thread that tells the service manager")?);
     let store = open_store(&settings.store)?;
     tracing::info!(
         store = store.describe(), handlers = %settings.handlers.display(), concurrency = settings.concurrency,
@@ -81,6 +79,8 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
     );
     let sandbox = Sandbox::new(sandbox_config(&settings))?;
     let registry = Registry::start(registry_config(&settings), Arc::clone(&sandbox))?;
+    let manager =
+        Arc::new(ServiceManager::find().context("cannot start the thread that tells the service manager")?);
     let Some(identity) = first_contact(&*store, &manager, &mut stop).await? else {
         return Ok(RunnerEnd::Clean);
     };
