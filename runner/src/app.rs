@@ -11,6 +11,7 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 use crate::clock::monotonic;
 use crate::config::{RunSettings, StoreSettings};
 use crate::queue::redis::{RedisOptions, RedisStore};
+use crate::queue::sqlite::{SqliteOptions, SqliteStore};
 use crate::queue::{SessionId, Store, StoreError};
 use crate::registry::{Registry, RegistryConfig};
 use crate::sandbox::{Sandbox, SandboxConfig};
@@ -38,12 +39,18 @@ const MODULE_BYTES_MAX: u64 = 64 << 20;
 /// How often the handlers folder is scanned, whatever the file system's events say.
 const SCAN_EVERY: Duration = Duration::from_secs(2);
 
-/// The store that the settings name. It need not be there yet.
+/// The store that the settings name. A Redis need not be there yet; the file of an embedded store is made when
+/// it is missing.
 ///
 /// # Errors
-/// When the URL cannot be used.
+/// When the URL or the file cannot be used.
 pub fn open_store(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
-    Ok(Arc::new(RedisStore::connect(settings.url.expose(), &settings.namespace, RedisOptions::default())?))
+    let (url, namespace) = (&settings.url, &settings.namespace);
+    let Some(file) = url.file() else {
+        return Ok(Arc::new(RedisStore::connect(url.expose(), namespace, RedisOptions::default())?));
+    };
+    let options = SqliteOptions { durability: settings.durability, ..SqliteOptions::default() };
+    Ok(Arc::new(SqliteStore::open(file, namespace, options)?))
 }
 
 /// Runs a runner until it is told to stop, or until it is idle if the settings say so.
@@ -72,7 +79,11 @@ fn runtime(name: &str, threads: usize) -> anyhow::Result<tokio::runtime::Runtime
 
 async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow::Result<RunnerEnd> {
     let mut stop = StopSignals::new()?;
+    let missing = settings.store.missing_file();
     let store = open_store(&settings.store)?;
+    if let Some(file) = missing {
+        tracing::info!(file = %file.display(), "there is no store yet: making it");
+    }
     tracing::info!(
         store = store.describe(), handlers = %settings.handlers.display(), concurrency = settings.concurrency,
         lease_ms = settings.lease.as_millis() as u64, "the runner starts"

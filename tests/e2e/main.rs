@@ -9,10 +9,12 @@
 mod harness;
 
 mod architecture;
-mod at_redis;
 mod cli;
 mod cli_input;
 mod cli_jobs;
+mod contention;
+mod demo;
+mod embedded;
 mod exactly_once;
 mod first_job;
 mod limits;
@@ -22,6 +24,7 @@ mod outages;
 mod outcomes;
 mod packaging;
 mod pictures;
+mod readme;
 mod recovery;
 mod reload;
 mod service;

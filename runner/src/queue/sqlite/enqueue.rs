@@ -8,7 +8,7 @@ use super::finish::{count_remembered, drop_logs};
 use super::heads::Heads;
 use super::link::Promise;
 use super::rows::{JobRow, PastRow, Waiting, finished_state, part_of, priority_number};
-use super::tx::{LaneRow, Tx};
+use super::tx::{LaneNumbers, Tx};
 use crate::job::{DELAY_MS_MAX, Due, NewJob, OnConflict, State};
 use crate::names::JobId;
 use crate::queue::checks::{check_batch, generated_record, random_text};
@@ -117,7 +117,7 @@ impl<'a> Batch<'a> {
         Ok(due_ms)
     }
 
-    fn existing(&self, lane: LaneRow, id: &JobId) -> Result<Option<Existing>, StoreError> {
+    fn existing(&self, lane: LaneNumbers, id: &JobId) -> Result<Option<Existing>, StoreError> {
         let tx = self.tx;
         let found = tx.row(
             "SELECT record, state, due_ms, forget_ms FROM ids WHERE queue = ?1 AND id = ?2",
@@ -158,7 +158,7 @@ impl<'a> Batch<'a> {
 
     fn create(
         &mut self,
-        lane: LaneRow,
+        lane: LaneNumbers,
         job: &NewJob,
         id: Option<&JobId>,
         due_ms: u64,
@@ -195,7 +195,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Whether nobody chose this id for a job.
-    fn is_free(&self, lane: LaneRow, id: &str) -> Result<bool, StoreError> {
+    fn is_free(&self, lane: LaneNumbers, id: &str) -> Result<bool, StoreError> {
         if !self.lookalikes {
             return Ok(true);
         }
@@ -206,7 +206,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Makes a chosen id lead to a record.
-    fn bind(&mut self, lane: LaneRow, id: &JobId, record: u64) -> Result<(), StoreError> {
+    fn bind(&mut self, lane: LaneNumbers, id: &JobId, record: u64) -> Result<(), StoreError> {
         let tx = self.tx;
         let forgotten = tx.exec(
             "DELETE FROM ids WHERE queue = ?1 AND id = ?2 AND record IS NULL",
@@ -226,7 +226,7 @@ impl<'a> Batch<'a> {
 
     fn conflict(
         &mut self,
-        lane: LaneRow,
+        lane: LaneNumbers,
         job: &NewJob,
         id: &JobId,
         old: &JobRow,
@@ -260,7 +260,7 @@ impl<'a> Batch<'a> {
     /// The new job takes the record and a new place in the order; nothing of the old one's past stays.
     fn replace(
         &mut self,
-        lane: LaneRow,
+        lane: LaneNumbers,
         job: &NewJob,
         id: &JobId,
         old: &JobRow,

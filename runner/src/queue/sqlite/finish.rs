@@ -141,15 +141,15 @@ fn trim_kept(tx: &Tx<'_>, queue: i64, letter: &str, batch: &Batch) -> Result<u64
     if !over(jobs, bytes) {
         return Ok(0);
     }
-    let mut remembered = 0;
+    let mut gone = Gone::default();
     for old in oldest(tx, queue, letter, 2 * batch.added + 10)? {
         if !over(jobs, bytes) {
             break;
         }
         (jobs, bytes) = (jobs.saturating_sub(1), bytes.saturating_sub(old.bytes));
-        remembered += old.drop(tx)?;
+        gone.drop(tx, old)?;
     }
-    Ok(remembered)
+    gone.count(tx)
 }
 
 /// A finished job that is to go.
@@ -206,14 +206,34 @@ impl Old {
             forget_ms: end.forget_ms,
         })
     }
+}
 
-    /// Removes the job with all that belongs to it; how many ids are remembered by it.
-    pub(super) fn drop(&self, tx: &Tx<'_>) -> Result<u64, StoreError> {
+/// Finished jobs that one call removes.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    kept: HashMap<(i64, String), (i64, i64)>,
+    remembered: u64,
+}
+
+impl Gone {
+    /// Removes a job with all that belongs to it.
+    pub(super) fn drop(&mut self, tx: &Tx<'_>, old: Old) -> Result<(), StoreError> {
+        let Old { record, queue, state, bytes, due_ms, forget_ms } = old;
         let id: Option<String> =
-            tx.row("SELECT id FROM jobs WHERE record = ?1 AND given = 1", [self.record], |row| row.get(0))?;
-        count_kept(tx, self.queue, &self.state, -1, -(self.bytes as i64))?;
-        let memory = Memory { state: &self.state, due_ms: self.due_ms, forget_ms: self.forget_ms };
-        drop_record(tx, self.record, self.queue, id.as_deref(), Some(memory))
+            tx.row("SELECT id FROM jobs WHERE record = ?1 AND given = 1", [record], |row| row.get(0))?;
+        let memory = Memory { state: &state, due_ms, forget_ms };
+        self.remembered += drop_record(tx, record, queue, id.as_deref(), Some(memory))?;
+        let kept = self.kept.entry((queue, state)).or_default();
+        (kept.0, kept.1) = (kept.0 - 1, kept.1 - bytes as i64);
+        Ok(())
+    }
+
+    /// Counts what is gone; how many ids are remembered by it.
+    pub(super) fn count(self, tx: &Tx<'_>) -> Result<u64, StoreError> {
+        for ((queue, letter), (jobs, bytes)) in self.kept {
+            count_kept(tx, queue, &letter, jobs, bytes)?;
+        }
+        Ok(self.remembered)
     }
 }
 

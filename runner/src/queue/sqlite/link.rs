@@ -206,7 +206,7 @@ impl Shared {
 }
 
 /// Which file a path leads to.
-fn file_of(path: &Path) -> Option<(u64, u64)> {
+pub(super) fn file_of(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
