@@ -8,7 +8,8 @@ use hourhand::job::{Due, NewJob, Priority, State};
 use hourhand::queue::{Finding, IdMemory, LogWrite, Retention, Settlement, Store};
 
 use crate::bed::*;
-use crate::random::{self, Random};
+use crate::crowd;
+use crate::random::Random;
 
 /// Puts a job of every fate into queue `a`: all have ids, which say what became of them.
 pub(crate) async fn populate(store: &dyn Store) -> Hand<'_> {
@@ -77,7 +78,7 @@ pub(crate) async fn what_moves_is_never_reported<B: Bed>(bed: B) {
         let mut hand = Hand::new(store, "s1");
         let mut claimed = Vec::new();
         while !over.load(Ordering::Relaxed) {
-            random::step(&mut random, store, &mut hand, &mut claimed).await;
+            crowd::step(&mut random, store, &mut hand, &mut claimed).await;
         }
     };
     let look = async {

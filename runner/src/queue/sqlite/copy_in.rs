@@ -6,7 +6,7 @@ use super::finish::{PAST_COST, count_kept, count_remembered};
 use super::heads::Heads;
 use super::link::Promise;
 use super::rows::{End, JobRow, PastRow, Waiting, letter_of, part_of, priority_number};
-use super::tx::{LaneRow, Tx};
+use super::tx::{LaneNumbers, Tx};
 use crate::names::JobId;
 use crate::queue::checks::generated_record;
 use crate::queue::copy::{
@@ -113,7 +113,13 @@ impl<'a> Import<'a> {
         Ok(Imported::Copied)
     }
 
-    fn past(&self, record: u64, place: u64, lane: LaneRow, exported: &ExportedJob) -> Result<(), StoreError> {
+    fn past(
+        &self,
+        record: u64,
+        place: u64,
+        lane: LaneNumbers,
+        exported: &ExportedJob,
+    ) -> Result<(), StoreError> {
         let tx = self.tx;
         let mut rest = &exported.history[..];
         let events = std::iter::from_fn(|| netstring(&mut rest)).count();
@@ -123,7 +129,7 @@ impl<'a> Import<'a> {
         (past.events, past.history) = (events as u32, exported.history.to_vec());
         if let Some(JobEnd { state, at_ms, expires_ms, forget_ms }) = exported.end {
             let letter = letter_of(state);
-            let weight = JobRow::load_unleased(tx, record)?.map_or(0, |job| job.bytes);
+            let weight = JobRow::load_unleased(tx, record, lane)?.map_or(0, |job| job.bytes);
             let bytes = (weight + exported.history.len() + exported.result.len() + PAST_COST) as u64;
             past.state = letter.to_owned();
             past.end =
@@ -211,7 +217,7 @@ fn is_taken(tx: &Tx<'_>, queue: i64, id: &JobId) -> Result<bool, StoreError> {
         (None, Some(record)) => (record, true),
         (None, None) => return Ok(false),
     };
-    let job = JobRow::load_unleased(tx, record)?;
+    let job = JobRow::load(tx, record)?;
     Ok(job.is_some_and(|job| !made || !job.given && job.queue == queue && job.id == id.as_str()))
 }
 
@@ -230,7 +236,7 @@ fn take_id(tx: &Tx<'_>, queue: i64, id: &JobId, record: Option<u64>) -> Result<(
     Ok(())
 }
 
-fn insert(tx: &Tx<'_>, record: u64, lane: LaneRow, exported: &ExportedJob) -> Result<(), StoreError> {
+fn insert(tx: &Tx<'_>, record: u64, lane: LaneNumbers, exported: &ExportedJob) -> Result<(), StoreError> {
     let job = &exported.job;
     let meta = match job.meta.is_empty() {
         true => None,

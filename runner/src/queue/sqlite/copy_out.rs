@@ -3,7 +3,8 @@
 use bytes::Bytes;
 
 use super::SqliteStore;
-use super::rows::{JOB_COLUMNS, JOB_TABLES, LeaseRow, PastRow, finished_state, read_job};
+use super::read::load_job;
+use super::rows::{LeaseRow, PastRow, finished_state};
 use super::sessions::runner_of;
 use super::tx::Tx;
 use crate::names::{JobId, Name};
@@ -76,8 +77,7 @@ fn jobs(tx: &Tx<'_>, after: u64) -> Result<Page<Exported>, StoreError> {
 
 /// A job; `None` for one that cannot be read, of which the doctor tells.
 fn job(tx: &Tx<'_>, record: u64) -> Result<Option<ExportedJob>, StoreError> {
-    let sql = format!("SELECT {JOB_COLUMNS} FROM {JOB_TABLES} WHERE record = ?1 AND ns = ?2");
-    let Some((job, due_ms)) = tx.row(&sql, (record, tx.ns), read_job)?.flatten() else { return Ok(None) };
+    let Some((job, due_ms)) = load_job(tx, record)? else { return Ok(None) };
     let logs =
         tx.rows("SELECT attempt, text FROM logs WHERE record = ?1 ORDER BY attempt", [record], |row| {
             Ok(AttemptLog { attempt: row.get(0)?, text: row.get(1)? })

@@ -40,18 +40,31 @@ pub(super) fn is_broken(error: &StoreError) -> bool {
     matches!(error, StoreError::Unreachable(_) | StoreError::Refused(_))
 }
 
-fn cannot_open(path: &Path) -> String {
+/// What cannot be the place of a file, and is said at once rather than waited for.
+///
+/// # Errors
+/// What is wrong with the path.
+pub(super) fn check_place(path: &Path) -> Result<(), StoreError> {
+    misplaced(path).map_or(Ok(()), |problem| Err(StoreError::Invalid(problem)))
+}
+
+fn misplaced(path: &Path) -> Option<String> {
     let place = path.display();
     if path.is_dir() {
-        return format!("{place} is a folder: expected the path of a file, such as {place}/hourhand.db");
+        return Some(format!(
+            "{place} is a folder: expected the path of a file, such as {place}/hourhand.db"
+        ));
     }
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match folder {
-        Some(folder) if !folder.is_dir() => {
-            format!("{place} cannot be opened: there is no folder {}; make it first", folder.display())
-        }
-        _ => format!(
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+    (!folder.is_dir())
+        .then(|| format!("{place} cannot be opened: there is no folder {}; make it first", folder.display()))
+}
+
+fn cannot_open(path: &Path) -> String {
+    let place = path.display();
+    misplaced(path).unwrap_or_else(|| {
+        format!(
             "{place} cannot be opened: this user needs the right to read and write the file and its folder"
-        ),
-    }
+        )
+    })
 }

@@ -206,7 +206,7 @@ impl Shared {
 }
 
 /// Which file a path leads to.
-fn file_of(path: &Path) -> Option<(u64, u64)> {
+pub(super) fn file_of(path: &Path) -> Option<(u64, u64)> {
     std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
 }
 
@@ -232,7 +232,7 @@ impl Writer {
             fail(first, &error);
             return None;
         }
-        let Some(opened) = self.opened.as_ref() else { return None };
+        let opened = self.opened.as_ref()?;
         let mut left_over = None;
         let mut batch = vec![first];
         while batch.len() < CALLS_MAX {

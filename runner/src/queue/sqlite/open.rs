@@ -1,5 +1,7 @@
 //! Opening the database: settings of a connection, and the numbered migrations.
 
+use std::fs::OpenOptions;
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -30,11 +32,19 @@ pub(super) fn open(path: &Path, patience: Duration) -> Result<Connection, StoreE
     let fail = |error: rusqlite::Error| store_error(&error, path);
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+    make(path);
     let mut connection = Connection::open_with_flags(path, flags).map_err(fail)?;
     wait_for_locks(&mut connection, patience).map_err(fail)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
     prepare(&mut connection, path)?;
     Ok(connection)
+}
+
+/// Makes an empty file if there is none. SQLite would let nobody but the owner write it, and the files beside it
+/// follow it: so the umask says whether the group may share the store. Others may not read what jobs carry.
+fn make(path: &Path) {
+    // An error comes again when the file is opened, and is told there.
+    let _ = OpenOptions::new().write(true).create_new(true).mode(0o660).open(path);
 }
 
 /// Waits for other programs in naps, so that the lock is found soon after it is free.
@@ -49,7 +59,8 @@ fn wait_for_locks(connection: &mut Connection, patience: Duration) -> rusqlite::
 
 fn prepare(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let fail = |error: rusqlite::Error| store_error(&error, path);
-    let version = check_version(connection, path)?;
+    // One look: another program may be making the tables at this moment.
+    let version = check_version(&*connection.unchecked_transaction().map_err(fail)?, path)?;
     if version == 0 {
         // Both only take effect in an empty file, outside a transaction.
         connection.pragma_update(None, "auto_vacuum", "INCREMENTAL").map_err(fail)?;

@@ -15,7 +15,7 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 
 use super::SqliteStore;
 use super::errors::store_error;
-use super::link::Shared;
+use super::link::{Shared, file_of};
 use super::open;
 use crate::names::Name;
 use crate::queue::{Lane, SessionId, StoreError, Wake};
@@ -65,6 +65,7 @@ impl Listener {
     /// Hands signals on until the receiver is gone, or the file.
     fn relay(&self, poked: &Receiver<()>) -> Result<(), StoreError> {
         let connection = open::open(&self.shared.path, self.shared.options.call_timeout)?;
+        let file = file_of(&self.shared.path);
         let fail = |error: rusqlite::Error| store_error(&error, &self.shared.path);
         let mut last = last_signal(&connection).map_err(fail)?;
         let mut version = None;
@@ -72,7 +73,8 @@ impl Listener {
         if self.sender.blocking_send(Wake::Missed).is_err() {
             return Ok(());
         }
-        while !self.sender.is_closed() {
+        // The path may lead to another file later, and nobody writes to this one any more.
+        while !self.sender.is_closed() && file_of(&self.shared.path) == file {
             let now = data_version(&connection).map_err(fail)?;
             if version != Some(now) {
                 version = Some(now);

@@ -186,19 +186,15 @@ pub(super) fn look_at_leases(
         |row| Ok((row.get::<_, i64>(0)?, row.get::<_, i64>(1)?)),
     )?;
     for (record, lane) in &leases {
-        let job = match u64::try_from(*record) {
-            Ok(record) => JobRow::load_unleased(tx, record)?,
-            Err(_) => None,
-        };
-        let (check, message) = match job {
-            None => ("orphan-lease", "its job has no record".to_owned()),
-            Some(job) if job.lane != *lane => {
+        let lane_of_job =
+            tx.row("SELECT lane FROM jobs WHERE record = ?1", [*record], |row| row.get::<_, i64>(0))?;
+        let (check, message) = match (lane_of_job, load(tx, *record)?) {
+            (None, _) => ("orphan-lease", "its job has no record".to_owned()),
+            (_, None) => ("bad-lease", "it, or its job, cannot be read".to_owned()),
+            (Some(of_job), Some(job)) if of_job != *lane => {
                 ("bad-lease", format!("it is of another queue or kind than {}", label(tx, &job)?))
             }
-            Some(job) if load(tx, *record)?.is_none() => {
-                ("bad-lease", format!("that of {} cannot be read", label(tx, &job)?))
-            }
-            Some(_) => continue,
+            _ => continue,
         };
         sight.found(check, format!("lease of {record}"), message, "set aside")?;
         if sight.repair {
