@@ -33,7 +33,7 @@ pub(super) fn look(
     match examine(path, options.call_timeout, repair, &mut found) {
         Ok(sound) => Ok((found, sound)),
         Err(error) if is_damage(&error) => {
-            found.extend(finding("integrity", path, error.to_string(), None));
+            found.extend(finding("integrity", path, format!("{error}: {ADVICE}"), None));
             Ok((found, false))
         }
         Err(error) => Err(store_error(&error, path)),
@@ -83,7 +83,7 @@ fn examine(
 }
 
 /// What to do about a file that SQLite finds damaged.
-const ADVICE: &str = "the file is damaged: keep a copy, move what can be read with `hourhand store copy`, or bring back a backup";
+const ADVICE: &str = "keep a copy of the damaged file, move what can be read with `hourhand store copy`, or bring back a backup";
 
 /// The version number of the SQLite that wrote the file last, as far as it has left the log.
 ///
