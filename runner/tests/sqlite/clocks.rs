@@ -93,7 +93,7 @@ async fn a_step_of_the_wall_clock_by_a_day_changes_nothing() {
         assert_eq!(hand.settle(&claimed, Outcome::Completed { result: None }).await, Settled::Done);
     }
     // After a minute the wall clock is believed; the due times are what they were.
-    machine.step(-31 * DAY_MS - 5_000 + 10_000);
+    machine.step(-30 * DAY_MS - 5_000 + 10_000);
     machine.pass(61_000);
     store.enqueue(&[job("now")]).await.expect("taken");
     assert_eq!(view(&store, &later).await.due_ms, due_ms);

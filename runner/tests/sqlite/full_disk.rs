@@ -85,7 +85,8 @@ fn in_a_namespace() {
 }
 
 async fn fill(disk: &Disk) {
-    let file = disk.0.join("jobs.db");
+    let (file, ballast) = (disk.0.join("jobs.db"), disk.0.join("ballast"));
+    std::fs::write(&ballast, vec![0; 16 << 20]).expect("written");
     let store = store(&file);
     let mut wakes = store.wakes();
     assert_eq!(wakes.recv().await, Some(Wake::Missed));
@@ -130,7 +131,9 @@ async fn fill(disk: &Disk) {
     assert_eq!(counts.completed, 100 + settled);
     assert_eq!(counts.running, unsettled.len() as u64);
     assert_eq!(counts.ready + counts.running + counts.completed, taken);
-    std::fs::remove_file(&hog).expect("removed");
+    for foreign in [hog, ballast] {
+        std::fs::remove_file(foreign).expect("removed");
+    }
     go_on(&store, &file, &hand, &unsettled, &mut wakes).await;
 }
 

@@ -60,7 +60,10 @@ fn attempt(path: &Path, until: Monotonic) -> Result<Connection, StoreError> {
     // What another program has in its log stays there.
     let set_aside = DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE;
     connection.set_db_config(set_aside, foreign_log).map_err(fail)?;
-    let version = check_version(&connection, path)?;
+    // In one snapshot: another program may make the tables right now.
+    let snapshot = connection.unchecked_transaction().map_err(fail)?;
+    let version = check_version(&snapshot, path)?;
+    drop(snapshot);
     connection.set_db_config(set_aside, false).map_err(fail)?;
     prepare(&mut connection, path, version)?;
     Ok(connection)
@@ -107,7 +110,7 @@ fn prepare(connection: &mut Connection, path: &Path, version: usize) -> Result<(
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(fail)
 }
 
-/// The version of the database.
+/// The version of the database; within a transaction.
 fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
     let number = |name: &str| {
         connection

@@ -91,6 +91,8 @@ impl Listener {
 
     /// Hands on what is new. True when something was not, for want of room or because it is gone already.
     fn hand_on(&self, connection: &Connection, last: &mut i64) -> rusqlite::Result<bool> {
+        // In one snapshot: what comes between the two queries would be taken for seen.
+        let _snapshot = connection.unchecked_transaction()?;
         let mut statement = connection.prepare_cached(
             "SELECT wake, queues.name, kind, due_ms, session FROM wakes \
              JOIN namespaces ON namespaces.ns = wakes.ns \

@@ -29,6 +29,9 @@ const LOG_BYTES_MAX: u64 = 32 << 20;
 const LOG_PATIENCE: Duration = Duration::from_millis(20);
 /// The pause before another attempt.
 const LOG_PAUSE: Duration = Duration::from_secs(1);
+/// From here on the log is worth a longer wait each time that it has grown by a quarter.
+const LOG_BYTES_URGENT: u64 = 44 << 20;
+const LOG_PATIENCE_URGENT: Duration = Duration::from_millis(500);
 
 /// Tells the caller how the commit went.
 pub(super) type Deliver = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
@@ -94,13 +97,14 @@ impl Iterator for Batch<'_> {
 /// The one thread that writes.
 pub(super) struct Writer {
     shared: Arc<Shared>,
-    /// When the log may be cut back.
+    /// When the log may be cut back, if it has not grown to so many bytes before.
     log_after: Monotonic,
+    log_grown: u64,
 }
 
 impl Writer {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        Self { shared, log_after: monotonic() }
+        Self { shared, log_after: monotonic(), log_grown: LOG_BYTES_URGENT }
     }
 
     /// Until all who may call are gone.
@@ -183,21 +187,31 @@ impl Writer {
 
     /// Cuts the log back when it is long. What that cannot do now, a later attempt does.
     fn keep_log_short(&mut self, opened: &mut Opened) {
-        if bytes_of(&opened.log) <= LOG_BYTES_MAX || monotonic() < self.log_after {
+        let bytes = bytes_of(&opened.log);
+        if bytes <= LOG_BYTES_MAX {
+            self.log_grown = LOG_BYTES_URGENT;
+            return;
+        }
+        let urgent = bytes >= self.log_grown;
+        if !urgent && monotonic() < self.log_after {
             return;
         }
         let connection = &mut opened.connection;
-        let cut = wait_for_locks(connection, LOG_PATIENCE).and_then(|()| {
+        let patience = if urgent { LOG_PATIENCE_URGENT } else { LOG_PATIENCE };
+        let cut = wait_for_locks(connection, patience).and_then(|()| {
             connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0))
         });
         if cut != Ok(false) {
             tracing::debug!(file = %self.shared.path.display(), ?cut, "the store's log cannot be cut back yet");
         }
         let restored = wait_for_locks(connection, self.shared.patience());
-        if restored.is_err() {
-            tracing::debug!("the store's patience could not be restored");
+        if let Err(error) = restored {
+            tracing::debug!("the store's patience could not be restored: {error}");
         }
         self.log_after = monotonic() + LOG_PAUSE;
+        if urgent {
+            self.log_grown = bytes + bytes / 4;
+        }
     }
 }
 
