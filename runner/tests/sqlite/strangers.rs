@@ -44,7 +44,7 @@ async fn calls_wait_for_a_stranger_that_holds_the_write_lock_and_reads_go_on() {
         while began.elapsed() < Duration::from_secs(4) {
             let start = monotonic();
             let page = store.list(&ListQuery { limit: 100, ..ListQuery::default() }).await.expect("listed");
-            assert_eq!(page.items.len(), if reads == 0 { 10 } else { page.items.len() });
+            assert_eq!(page.items.len(), 10);
             assert_eq!(store.leases(None).await.expect("listed").items.len(), 10);
             assert_eq!(other.counts().await.expect("counted").queues[0].running, 10);
             assert_eq!(done.load(SeqCst), 0, "no write goes by the lock");
@@ -63,7 +63,7 @@ async fn calls_wait_for_a_stranger_that_holds_the_write_lock_and_reads_go_on() {
 async fn a_lock_that_is_held_for_too_long_fails_calls_clearly_and_nothing_is_half_done() {
     let folder = tempfile::tempdir().expect("a folder");
     let file = folder.path().join("jobs.db");
-    let options = SqliteOptions { call_timeout: Duration::from_millis(500), ..SqliteOptions::default() };
+    let options = SqliteOptions { call_timeout: Duration::from_secs(2), ..SqliteOptions::default() };
     let store = store_with(&file, options);
     store.enqueue(&[job("a"), job("a")]).await.expect("taken");
     let mut hand = Hand::new(&store, "s");

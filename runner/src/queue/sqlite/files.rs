@@ -4,13 +4,14 @@
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
-/// Which file something is: its device and number.
-pub(super) type FileId = (u64, u64);
+/// Which file something is: its device, its number, and when it was made, for numbers are used again.
+pub(super) type FileId = (u64, u64, Option<SystemTime>);
 
 /// Which file a path leads to.
 pub(super) fn file_of(path: &Path) -> Option<FileId> {
-    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
+    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino(), file.created().ok()))
 }
 
 /// How many bytes a file has; 0 when there is none.

@@ -22,7 +22,7 @@ use crate::queue::StoreError;
 /// Most calls in one transaction.
 const CALLS_MAX: usize = 128;
 /// After so long a transaction takes no further call: other programs wait for the lock, and the log holds all of it.
-const TAKING_CALLS: Duration = Duration::from_millis(5);
+const TAKING_CALLS: Duration = Duration::from_millis(10);
 /// A log that is longer is cut back, in bytes. SQLite does that by itself only at a moment without any reader.
 const LOG_BYTES_MAX: u64 = 32 << 20;
 /// How long that waits for readers to end: the writers of all programs wait with it.
