@@ -1,6 +1,6 @@
 # The menu. Each target installs what it needs: the Rust target for handlers, and for tests Debian packages.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain build guests demo check test mutants bench
+.PHONY: help setup toolchain build guests demo check test soak mutants bench
 
 help: ## show this menu
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -28,7 +28,11 @@ check: toolchain guests ## formatting and lints of everything
 test: setup check ## everything that must hold: check, and all tests against real servers
 	@scripts/test.sh
 
-mutants: setup guests ## deliberate faults in the store's scripts: the conformance suite must notice each
+SECONDS ?= 60
+soak: setup guests ## random steps against a model of the stores: make soak SECONDS=60
+	@scripts/soak.sh $(SECONDS)
+
+mutants: setup guests ## deliberate faults in the stores: the conformance suite must notice each
 	python3 tests/mutants/run.py
 
 bench: setup guests ## measure this machine: throughput, and what a million scheduled jobs cost

@@ -163,7 +163,7 @@ pub(super) struct Old {
     forget_ms: u64,
 }
 
-const OLD_COLUMNS: &str = "SELECT record, queue, state, bytes, due_ms, forget_ms FROM past";
+const OLD_COLUMNS: &str = "SELECT record, queue, state, bytes, due_ms, forget_ms";
 
 fn read_old(row: &rusqlite::Row<'_>) -> rusqlite::Result<Old> {
     Ok(Old {
@@ -178,7 +178,9 @@ fn read_old(row: &rusqlite::Row<'_>) -> rusqlite::Result<Old> {
 
 fn oldest(tx: &Tx<'_>, queue: i64, letter: &str, limit: u64) -> Result<Vec<Old>, StoreError> {
     tx.rows(
-        &format!("{OLD_COLUMNS} WHERE queue = ?1 AND state = ?2 ORDER BY ended_ms, record LIMIT ?3"),
+        &format!(
+            "{OLD_COLUMNS} FROM past WHERE queue = ?1 AND state = ?2 ORDER BY ended_ms, record LIMIT ?3"
+        ),
         (queue, letter, limit),
         read_old,
     )
@@ -186,11 +188,8 @@ fn oldest(tx: &Tx<'_>, queue: i64, letter: &str, limit: u64) -> Result<Vec<Old>,
 
 /// Finished jobs whose time is over.
 pub(super) fn expired(tx: &Tx<'_>, limit: u64) -> Result<Vec<Old>, StoreError> {
-    tx.rows(
-        &format!("{OLD_COLUMNS} WHERE expire_ms <= ?1 ORDER BY expire_ms LIMIT ?2"),
-        (tx.now_ms, limit),
-        read_old,
-    )
+    let of_queues = "FROM queues CROSS JOIN past USING (queue) WHERE ns = ?1 AND expire_ms <= ?2 LIMIT ?3";
+    tx.rows(&format!("{OLD_COLUMNS} {of_queues}"), (tx.ns, tx.now_ms, limit), read_old)
 }
 
 impl Old {

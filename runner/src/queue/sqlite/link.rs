@@ -232,7 +232,7 @@ impl Writer {
             fail(first, &error);
             return None;
         }
-        let Some(opened) = self.opened.as_ref() else { return None };
+        let opened = self.opened.as_ref()?;
         let mut left_over = None;
         let mut batch = vec![first];
         while batch.len() < CALLS_MAX {
