@@ -1,28 +1,38 @@
-# The menu. Each target installs what it needs: the Rust target for handlers, and Debian packages.
+# The menu. Each target installs what it needs: the Rust target for handlers, and for tests Debian packages.
 .DEFAULT_GOAL := help
-.PHONY: help setup guests demo check test mutants bench
+.PHONY: help setup toolchain build guests demo check test soak mutants bench
 
 help: ## show this menu
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
-setup: ## install what is missing: wasm32-wasip1, redis-server, python3-venv, openssl
-	@scripts/setup.sh
+toolchain:
+	@scripts/setup.sh build
 
-guests: setup ## build the example handlers into target/guests
+setup: ## install what is missing: wasm32-wasip1, and for tests redis-server, sqlite3, python3-venv, openssl
+	@scripts/setup.sh tests
+
+build: toolchain ## build the binary (the first time takes about five minutes)
+	cargo build --package hourhand
+
+guests: toolchain ## build the example handlers into target/guests
 	@scripts/guests.sh
 
-demo: setup guests ## a runner, a few real jobs, and what becomes of them (about a minute after the build)
+demo: build guests ## a runner, a few real jobs, and what becomes of them (half a minute after the build)
 	@scripts/demo.sh
 
-check: setup guests ## formatting and lints of everything
+check: toolchain guests ## formatting and lints of everything
 	cargo fmt --all --check
 	cargo fmt --manifest-path guest-examples/Cargo.toml --all --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
-test: check ## everything that must hold: check, and all tests against real servers
+test: setup check ## everything that must hold: check, and all tests against real servers
 	@scripts/test.sh
 
-mutants: setup ## deliberate faults in the store's scripts: the conformance suite must notice each
+SECONDS ?= 60
+soak: setup guests ## random steps against a model of the stores: make soak SECONDS=60
+	@scripts/soak.sh $(SECONDS)
+
+mutants: setup guests ## deliberate faults in the stores: the conformance suite must notice each
 	python3 tests/mutants/run.py
 
 bench: setup guests ## measure this machine: throughput, and what a million scheduled jobs cost

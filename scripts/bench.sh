@@ -3,4 +3,5 @@
 set -eu
 cd "$(dirname "$0")/.."
 unset REDIS_URL || true
+cargo bench -q -p hourhand --bench store
 exec cargo bench -q -p hourhand --bench runner -- "$@"

@@ -1,21 +1,30 @@
 #!/bin/sh
 # Installs what is missing on a Debian or Ubuntu machine with rustup. Does nothing when all is there.
+#   setup.sh build   what the build needs
+#   setup.sh tests   that, and what the tests need: servers and tools from Debian's packages
 set -eu
 
 need() { # command, what to do
     command -v "$1" >/dev/null 2>&1 || { echo "setup: $1 is missing: $2" >&2; exit 1; }
 }
 need cargo "install Rust with rustup, https://rustup.rs"
-need cc "apt-get install build-essential"
+need cc "install a C compiler, on Debian and Ubuntu with: apt-get install build-essential"
 
 target=wasm32-wasip1
 if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
     need rustup "the Rust target $target comes with it"
     rustup target add "$target"
 fi
+[ "${1:-tests}" = tests ] || exit 0
+
+# A toolchain of the minimal profile has neither.
+for component in rustfmt clippy; do
+    cargo "${component#rust}" --version >/dev/null 2>&1 || rustup component add "$component"
+done
 
 missing=""
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
+command -v sqlite3 >/dev/null 2>&1 || missing="$missing sqlite3"
 command -v python3 >/dev/null 2>&1 || missing="$missing python3"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
 # A Python without ensurepip makes no virtual environments (Debian keeps it in a package of its own).
@@ -23,7 +32,10 @@ python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3
 if [ -n "$missing" ]; then
     need apt-get "install$missing"
     root=""
-    [ "$(id -u)" -eq 0 ] || root=sudo
+    if [ "$(id -u)" -ne 0 ]; then
+        need sudo "as root: apt-get install$missing"
+        root=sudo
+    fi
     echo "setup: installing$missing" >&2
     $root apt-get update -qq
     # shellcheck disable=SC2086 # a list of packages

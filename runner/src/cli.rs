@@ -61,10 +61,8 @@ pub fn main() -> ExitCode {
 fn answer(cli: &Cli) -> Result<Code, Fault> {
     let mut context = Context::new(cli)?;
     let (level, format) = cli.log_defaults();
-    let log = LogSettings::resolve(&context.layers, level, format).map_err(|_| {
-        let wants_store = !matches!(cli.command, Command::Handler(_) | Command::Completions { .. });
-        config::all_problems(&context.layers, &context.machine, wants_store)
-    })?;
+    let log = LogSettings::resolve(&context.layers, level, format)
+        .map_err(|_| config::all_problems(&context.layers, &context.machine))?;
     telemetry::start(&log);
     let done = dispatch(cli, &mut context);
     let written = context.out.finish();

@@ -1,8 +1,8 @@
 //! Settings: one struct per concern, read from [`layers`] once at start, all problems reported together.
 //!
-//! A problem always reads `where it was said: expected X to be so, got Y`. A store's URL may hold a
-//! password: [`StoreUrl`] keeps it out of every message. What a setting defaults to on this machine
-//! (memory, folders, names) comes from [`machine`].
+//! A problem always reads `where it was said: expected X to be so, got Y`. Where the store is, and what keeps its
+//! password out of every message, is in [`store`]. What a setting defaults to on this machine (memory, folders,
+//! names) comes from [`machine`].
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -17,6 +17,7 @@ use crate::wire::units;
 pub mod layers;
 pub mod machine;
 mod reader;
+pub mod store;
 #[cfg(test)]
 mod tests;
 mod values;
@@ -24,16 +25,13 @@ mod values;
 pub use layers::Layers;
 use machine::Machine;
 use reader::Reader;
+pub use store::{StoreSettings, StoreUrl};
 use values::{between, concurrency, dir, dir_or_off, limit, memory_total, names, runner_name, whole};
 
 /// The namespace when nobody names one.
 pub const NAMESPACE_DEFAULT: &str = "hourhand";
 /// Most slots of one runner.
 pub const CONCURRENCY_MAX: u32 = 4_096;
-
-/// What is said when nobody names a store.
-const STORE_MISSING: &str = "expected a store: give --store redis://host:port, set HOURHAND_STORE or REDIS_URL, or write store = \"...\" in \
-         hourhand.toml (the embedded store, which needs none, is not in this version)";
 
 /// Everything that is wrong with the settings, one message a line.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -66,97 +64,6 @@ impl fmt::Display for Problems {
 }
 
 impl std::error::Error for Problems {}
-
-/// Where a store is, with whatever password its URL holds. Printing it leaves user and password out.
-#[derive(Clone, PartialEq, Eq)]
-pub struct StoreUrl(String);
-
-impl StoreUrl {
-    /// Checks that this is a store that this version knows.
-    ///
-    /// # Errors
-    /// What was expected; the message never holds user or password.
-    pub fn new(text: &str) -> Result<Self, String> {
-        let known = "redis://host:port/db or rediss://host:port/db";
-        let shown = redacted(text);
-        match text.split_once("://") {
-            Some(("redis" | "rediss", "")) => Err(format!("expected {known}, got {shown:?} without a host")),
-            Some(("redis" | "rediss", _)) => match crate::queue::check_url(text) {
-                Ok(()) => Ok(Self(text.to_owned())),
-                Err(problem) => Err(format!("expected {known}, got {shown:?}: {problem}")),
-            },
-            Some(("sqlite", _)) => {
-                Err(format!("expected {known}, got {shown:?}: the embedded store is not in this version"))
-            }
-            _ => Err(format!("expected {known}, got {shown:?}")),
-        }
-    }
-
-    /// The whole URL, for whoever connects.
-    pub fn expose(&self) -> &str {
-        &self.0
-    }
-
-    /// True when it holds a user or a password.
-    pub fn has_secret(&self) -> bool {
-        redacted(&self.0) != self.0
-    }
-}
-
-impl fmt::Display for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&redacted(&self.0))
-    }
-}
-
-impl fmt::Debug for StoreUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "StoreUrl({})", redacted(&self.0))
-    }
-}
-
-/// `text` without what may be a secret: all before the last `@`, a query and a fragment. Where a password holds
-/// what ends a host, its end cannot be told from the rest, so that without `://` all behind the scheme goes.
-pub fn redacted(text: &str) -> String {
-    let Some((scheme, rest)) = text.split_once("://") else {
-        return match text.split_once(':') {
-            Some((scheme, rest)) if !rest.is_empty() && !rest.bytes().all(|b| b.is_ascii_digit()) => {
-                format!("{scheme}:***")
-            }
-            _ if text.contains('@') => "***".to_owned(),
-            _ => text.to_owned(),
-        };
-    };
-    let rest = match rest.rsplit_once('@') {
-        Some((_, host)) => format!("***@{host}"),
-        None => rest.to_owned(),
-    };
-    match rest.find(['?', '#']) {
-        Some(at) => format!("{scheme}://{}{}***", &rest[..at], &rest[at..=at]),
-        None => format!("{scheme}://{rest}"),
-    }
-}
-
-/// Which jobs a command works on.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct StoreSettings {
-    /// Where the store is.
-    pub url: StoreUrl,
-    /// The deployment's own world in it.
-    pub namespace: Name,
-}
-
-impl StoreSettings {
-    /// Reads the settings that every command has.
-    ///
-    /// # Errors
-    /// All that is wrong with them.
-    pub fn resolve(layers: &Layers) -> Result<Self, Problems> {
-        let mut reader = Reader::new(layers);
-        let store = read_store(&mut reader);
-        reader.problems.or(store).map(|store| store.expect("a store that is missing is a problem"))
-    }
-}
 
 /// How a process writes its log.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -259,7 +166,7 @@ impl RunSettings {
     /// All that is wrong with them.
     pub fn resolve(layers: &Layers, machine: &Machine, until_idle: bool) -> Result<Self, Problems> {
         let mut reader = Reader::new(layers);
-        let store = read_store(&mut reader);
+        let store = store::read(&mut reader);
         let handlers = read_handlers(&mut reader);
         let name = reader.take("name", runner_name).unwrap_or_else(|| machine.runner_name());
         let concurrency = reader.take("concurrency", concurrency).unwrap_or(128);
@@ -275,7 +182,7 @@ impl RunSettings {
         let state_dir = reader.take("state_dir", dir).unwrap_or_else(|| machine.state_dir.clone());
         reader.problems.or(())?;
         Ok(Self {
-            store: store.expect("a store that is missing is a problem"),
+            store: store.expect("without a problem there is a store"),
             handlers,
             name,
             host: machine.host.clone(),
@@ -294,13 +201,13 @@ impl RunSettings {
 }
 
 /// Everything that is wrong with the settings, of which something is: also with those that a command does not
-/// need, so that a file is mended in one go. A missing store is one of them for a command that `wants_store`.
-pub fn all_problems(layers: &Layers, machine: &Machine, wants_store: bool) -> Problems {
+/// need, so that a file is mended in one go.
+pub fn all_problems(layers: &Layers, machine: &Machine) -> Problems {
     let log = LogSettings::resolve(layers, "", LogFormat::Text).err();
     let run = RunSettings::resolve(layers, machine, false).err();
     let mut all = Problems::default();
     for problem in log.into_iter().chain(run).flat_map(|problems| problems.0) {
-        if !all.0.contains(&problem) && (wants_store || problem != STORE_MISSING) {
+        if !all.0.contains(&problem) {
             all.push(problem);
         }
     }
@@ -326,13 +233,6 @@ pub fn retention(layers: &Layers) -> Result<RetentionSettings, Problems> {
     let mut reader = Reader::new(layers);
     let retention = read_retention(&mut reader);
     reader.problems.or(retention)
-}
-
-fn read_store(reader: &mut Reader<'_>) -> Option<StoreSettings> {
-    let namespace = reader.take("namespace", |t| Name::new(t).map_err(|e| e.to_string()));
-    let namespace = namespace.or_else(|| Name::new(NAMESPACE_DEFAULT).ok())?;
-    let url = reader.require("store", StoreUrl::new, STORE_MISSING)?;
-    Some(StoreSettings { url, namespace })
 }
 
 fn read_handlers(reader: &mut Reader<'_>) -> PathBuf {

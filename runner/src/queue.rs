@@ -497,14 +497,6 @@ impl StoreError {
     }
 }
 
-/// Whether the store that a URL names can read it, for settings to be checked before anything starts.
-///
-/// # Errors
-/// What is wrong with it; nothing of the URL is in the message, which may hold a password.
-pub fn check_url(url: &str) -> Result<(), &'static str> {
-    redis::check_url(url)
-}
-
 /// What holds the jobs of one namespace.
 ///
 /// Every call has a deadline and may fail with [`StoreError`]. Every call is atomic: it does all of what

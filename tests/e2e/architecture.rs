@@ -44,6 +44,14 @@ fn only_the_redis_store_knows_redis() {
 }
 
 #[test]
+fn only_the_embedded_store_knows_sqlite() {
+    only_in("rusqlite", &["queue/sqlite"]);
+    for verb in ["SELECT ", "INSERT INTO ", "DELETE FROM ", "BEGIN IMMEDIATE"] {
+        only_in(verb, &["queue/sqlite"]);
+    }
+}
+
+#[test]
 fn only_the_sandbox_knows_wasmtime() {
     only_in("wasmtime", &["sandbox"]);
     only_in("wit_component", &["sandbox"]);
@@ -66,7 +74,10 @@ fn nobody_imports_the_composition_root_but_the_command_line() {
 fn the_worker_knows_the_store_contract_and_no_store() {
     for (name, code) in sources() {
         if name.starts_with("worker") || name.starts_with("upkeep") {
-            assert!(!code.contains("queue::redis"), "{name} names a store");
+            assert!(
+                !code.contains("queue::redis") && !code.contains("queue::sqlite"),
+                "{name} names a store"
+            );
         }
         if name.starts_with("queue") {
             assert!(!code.contains("crate::registry") && !code.contains("crate::sandbox"), "{name} looks up");

@@ -6,9 +6,22 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
 use crate::harness::redis_server::{RedisServer, free_port};
 use crate::harness::waiting::eventually;
+
+on_both_stores! {
+    an_id_that_exists_is_kept_replaced_rescheduled_or_refused
+    an_id_in_two_queues_is_ambiguous_until_the_queue_is_named
+    several_ids_get_an_answer_each_and_the_worst_exit_code
+    a_list_goes_on_where_its_cursor_says_and_misses_nothing
+    a_reader_that_goes_away_is_no_error_and_a_full_disk_is
+    following_a_silent_log_ends_when_nobody_reads
+    settings_come_from_the_file_in_the_working_directory_and_it_is_strict
+    queues_are_paused_resumed_and_purged
+    every_answer_in_json_is_one_value_of_json
+}
 
 /// Bytes of an answer as text.
 pub fn text(bytes: &[u8]) -> String {
@@ -24,10 +37,9 @@ pub fn check(output: &Output, code: i32, stderr_part: &str) {
     assert!(!stderr.contains("panicked"), "{stderr}");
 }
 
-#[test]
-fn an_id_that_exists_is_kept_replaced_rescheduled_or_refused() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &[]);
+fn an_id_that_exists_is_kept_replaced_rescheduled_or_refused(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &[]);
     let first = here.json(&["enqueue", "k", "1", "--id", "x", "--at", "2090-01-02T03:04:05.678Z"]);
     assert_eq!(
         first,
@@ -71,10 +83,9 @@ fn an_id_that_exists_is_kept_replaced_rescheduled_or_refused() {
     assert_eq!(moved["due_at"], "2092-01-01T00:00:00.000Z");
 }
 
-#[test]
-fn an_id_in_two_queues_is_ambiguous_until_the_queue_is_named() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &[]);
+fn an_id_in_two_queues_is_ambiguous_until_the_queue_is_named(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &[]);
     for queue in ["q1", "q2"] {
         here.ok(&["enqueue", "k", "--queue", queue, "--id", "x", "--delay", "1h"]);
     }
@@ -89,10 +100,9 @@ fn an_id_in_two_queues_is_ambiguous_until_the_queue_is_named() {
     assert_eq!(here.json(&["job", "show", "x", "--queue", "q2"])["state"], "scheduled");
 }
 
-#[test]
-fn several_ids_get_an_answer_each_and_the_worst_exit_code() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &[]);
+fn several_ids_get_an_answer_each_and_the_worst_exit_code(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &[]);
     for id in ["a", "b", "c"] {
         here.ok(&["enqueue", "k", "--id", id, "--delay", "1h"]);
     }
@@ -118,10 +128,9 @@ fn several_ids_get_an_answer_each_and_the_worst_exit_code() {
     assert_eq!(here.job("c")["state"], "ready");
 }
 
-#[test]
-fn a_list_goes_on_where_its_cursor_says_and_misses_nothing() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &[]);
+fn a_list_goes_on_where_its_cursor_says_and_misses_nothing(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &[]);
     let lines: String =
         (0..250).map(|n| format!("{{\"kind\":\"k\",\"id\":\"{n}\",\"delay\":\"{n}m\"}}\n")).collect();
     std::fs::write(here.dir.path().join("jobs"), lines).unwrap();
@@ -147,10 +156,9 @@ fn a_list_goes_on_where_its_cursor_says_and_misses_nothing() {
     assert_eq!(all["cursor"], Value::Null);
 }
 
-#[test]
-fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &[]);
+fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &[]);
     let lines = "{\"kind\":\"k\",\"payload\":\"some payload that makes lines long enough\"}\n".repeat(3_000);
     std::fs::write(here.dir.path().join("jobs"), lines).unwrap();
     here.ok(&["enqueue", "--ndjson", "jobs"]);
@@ -179,10 +187,9 @@ fn a_reader_that_goes_away_is_no_error_and_a_full_disk_is() {
     assert_eq!(output.status.code(), Some(3), "a real error keeps its code");
 }
 
-#[test]
-fn following_a_silent_log_ends_when_nobody_reads() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &[]);
+fn following_a_silent_log_ends_when_nobody_reads(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &[]);
     here.ok(&["enqueue", "k", "--id", "x", "--delay", "1h"]);
     let mut child = here
         .command(&["job", "logs", "x", "--follow"])
@@ -253,12 +260,11 @@ fn a_store_out_of_reach_is_said_soon_with_its_address() {
     }
 }
 
-#[test]
-fn settings_come_from_the_file_in_the_working_directory_and_it_is_strict() {
-    let redis = RedisServer::start();
+fn settings_come_from_the_file_in_the_working_directory_and_it_is_strict(on: StoreKind) {
+    let store = on.start();
     let here = Hourhand::new("", &[]);
     let file = here.dir.path().join("hourhand.toml");
-    std::fs::write(&file, format!("store = \"{}\"\nnamespace = \"mine\"\n", redis.url())).unwrap();
+    std::fs::write(&file, format!("store = \"{}\"\nnamespace = \"mine\"\n", store.url())).unwrap();
     here.ok(&["enqueue", "k", "--id", "x", "--delay", "1h"]);
     check(&here.run(&["job", "show", "x", "--namespace", "other"]), 3, "no job x");
     let output = here.command(&["job", "show", "x"]).env("HOURHAND_NAMESPACE", "other").output().unwrap();
@@ -268,10 +274,9 @@ fn settings_come_from_the_file_in_the_working_directory_and_it_is_strict() {
     check(&here.run(&["stats", "--config", "/nowhere.toml"]), 2, "/nowhere.toml");
 }
 
-#[test]
-fn queues_are_paused_resumed_and_purged() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &[]);
+fn queues_are_paused_resumed_and_purged(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &[]);
     let output = here.run(&["queue", "pause", "early"]);
     check(&output, 0, "has no job yet");
     assert_eq!(text(&output.stdout), "early paused\n");
@@ -289,10 +294,9 @@ fn queues_are_paused_resumed_and_purged() {
     assert_eq!(here.json(&["queue", "list"])["items"][0]["ready"], 0);
 }
 
-#[test]
-fn every_answer_in_json_is_one_value_of_json() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["echo"]);
+fn every_answer_in_json_is_one_value_of_json(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo"]);
     here.ok(&["enqueue", "k", "--id", "x", "--delay", "1h"]);
     for args in [
         &["enqueue", "k"][..],

@@ -6,8 +6,15 @@ use std::process::{Output, Stdio};
 use serde_json::{Value, json};
 
 use crate::cli::{check, text};
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
-use crate::harness::redis_server::RedisServer;
+
+on_both_stores! {
+    bad_input_is_refused_with_a_clear_message_and_nothing_is_enqueued
+    a_payload_is_the_same_bytes_by_every_way_in
+    a_payload_may_have_a_mebibyte_and_not_a_byte_more
+    a_file_with_a_malformed_line_is_refused_whole_and_a_pipe_says_how_far_it_came
+}
 
 /// Runs a command with `input` on its stdin.
 fn run_with(here: &Hourhand, args: &[&str], input: &[u8]) -> Output {
@@ -25,10 +32,10 @@ fn run_with(here: &Hourhand, args: &[&str], input: &[u8]) -> Output {
     child.wait_with_output().expect("its end")
 }
 
-#[test]
-fn bad_input_is_refused_with_a_clear_message_and_nothing_is_enqueued() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &[]);
+fn bad_input_is_refused_with_a_clear_message_and_nothing_is_enqueued(on: StoreKind) {
+    let store = on.start();
+    store.make();
+    let here = Hourhand::new(&store.url(), &[]);
     let long = "k".repeat(300);
     let cases: &[(&[&str], i32, &str)] = &[
         (&["enqueue", "k", "--bogus"], 2, "--bogus"),
@@ -89,10 +96,11 @@ fn bad_input_is_refused_with_a_clear_message_and_nothing_is_enqueued() {
         (&["run", "--handlers", "/nowhere"], 2, "/nowhere"),
         (&["run", "--lease", "0.5s"], 2, "--lease"),
         (&["run", "--concurrency", "0", "--grace", "x"], 2, "--grace"),
-        (&["stats", "--store", "sqlite://x.db"], 2, "not in this version"),
+        (&["stats", "--store", "sqlite://"], 2, "there is no path"),
+        (&["stats", "--durability", "some"], 2, "--durability: expected full or normal"),
         (&["stats", "--store", "redis://h:x"], 2, "--store: expected redis://"),
         (&["stats", "--store", "redis:S3cr3t"], 2, "got \"redis:***\""),
-        (&["stats", "--store", ""], 2, "expected redis://"),
+        (&["stats", "--store", ""], 2, "expected sqlite://path, redis://"),
         (&["stats", "--namespace", "a b"], 2, "invalid name"),
         (&["stats", "--log", "loud"], 2, "--log"),
     ];
@@ -112,21 +120,9 @@ fn bad_input_is_refused_with_a_clear_message_and_nothing_is_enqueued() {
     assert_eq!(here.json(&["stats"])["queues"], json!([]), "nothing was half-created");
 }
 
-#[test]
-fn without_a_store_a_command_says_how_to_name_one() {
-    let here = Hourhand::new("", &[]);
-    check(&here.run(&["stats"]), 2, "--store redis://host:port");
-    check(
-        &here.command(&["stats"]).env("HOURHAND_STORE", "redis://:pw@127.0.0.1:x").output().unwrap(),
-        2,
-        "",
-    );
-}
-
-#[test]
-fn a_payload_is_the_same_bytes_by_every_way_in() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &[]);
+fn a_payload_is_the_same_bytes_by_every_way_in(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &[]);
     let payloads: [&[u8]; 12] = [
         b"",
         b"[]",
@@ -161,10 +157,9 @@ fn a_payload_is_the_same_bytes_by_every_way_in() {
     assert_eq!(here.job("bytes").get("payload"), None);
 }
 
-#[test]
-fn a_payload_may_have_a_mebibyte_and_not_a_byte_more() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &[]);
+fn a_payload_may_have_a_mebibyte_and_not_a_byte_more(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &[]);
     let file = here.dir.path().join("payload");
     for (bytes, code) in [((1 << 20) - 1, 0), (1 << 20, 0), ((1 << 20) + 1, 2), (64 << 20, 2)] {
         let payload = vec![b'x'; bytes];
@@ -176,10 +171,10 @@ fn a_payload_may_have_a_mebibyte_and_not_a_byte_more() {
     assert_eq!(here.json(&["stats"])["queues"][0]["enqueued_total"], 4);
 }
 
-#[test]
-fn a_file_with_a_malformed_line_is_refused_whole_and_a_pipe_says_how_far_it_came() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &[]);
+fn a_file_with_a_malformed_line_is_refused_whole_and_a_pipe_says_how_far_it_came(on: StoreKind) {
+    let store = on.start();
+    store.make();
+    let here = Hourhand::new(&store.url(), &[]);
     let line = |n: u32| format!("{{\"kind\":\"k\",\"id\":\"{n}\",\"payload\":{{\"n\":{n}}}}}\n");
     let good: String = (1..=1_200).map(line).collect();
     let bad: String =

@@ -4,16 +4,23 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
-use crate::harness::redis_server::RedisServer;
 use crate::harness::waiting::eventually;
 
 const SOON: Duration = Duration::from_secs(20);
 
-#[test]
-fn a_running_job_is_cancelled_and_cannot_be_deleted_or_moved() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nap"]);
+on_both_stores! {
+    a_running_job_is_cancelled_and_cannot_be_deleted_or_moved
+    following_a_log_ends_with_the_job_and_shows_what_it_wrote
+    dead_letters_are_listed_counted_brought_back_and_deleted
+    a_kind_that_nobody_serves_is_warned_of_and_a_served_one_is_not
+    waiting_prints_the_outcome_and_the_result
+}
+
+fn a_running_job_is_cancelled_and_cannot_be_deleted_or_moved(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nap"]);
     let _runner = here.runner(&[]);
     here.ok(&["enqueue", "nap", r#"{"ms":60000}"#, "--id", "n", "--timeout", "100s"]);
     here.job_in("n", "running", SOON);
@@ -33,10 +40,9 @@ fn a_running_job_is_cancelled_and_cannot_be_deleted_or_moved() {
     assert_eq!(here.job("n")["state"], "cancelled");
 }
 
-#[test]
-fn following_a_log_ends_with_the_job_and_shows_what_it_wrote() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nonce"]);
+fn following_a_log_ends_with_the_job_and_shows_what_it_wrote(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nonce"]);
     here.ok(&["enqueue", "nonce", "--id", "n", "--delay", "1s"]);
     let _runner = here.runner(&[]);
     let followed = here.ok(&["job", "logs", "n", "--follow"]);
@@ -47,10 +53,9 @@ fn following_a_log_ends_with_the_job_and_shows_what_it_wrote() {
     assert_eq!(here.ok(&["job", "logs", "n"]), text);
 }
 
-#[test]
-fn dead_letters_are_listed_counted_brought_back_and_deleted() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["boom"]);
+fn dead_letters_are_listed_counted_brought_back_and_deleted(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["boom"]);
     let _runner = here.runner(&[]);
     let lines: String = (0..620)
         .map(|n| {
@@ -90,10 +95,9 @@ fn dead_letters_are_listed_counted_brought_back_and_deleted() {
     assert_eq!(here.json(&["dead", "delete", "--since", "1h"])["deleted"], 155);
 }
 
-#[test]
-fn a_kind_that_nobody_serves_is_warned_of_and_a_served_one_is_not() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["echo"]);
+fn a_kind_that_nobody_serves_is_warned_of_and_a_served_one_is_not(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo"]);
     let _runner = here.runner(&["--name", "r1"]);
     let stderr = |kind: &str| {
         let output = here.run(&["enqueue", kind, "1"]);
@@ -112,10 +116,9 @@ fn a_kind_that_nobody_serves_is_warned_of_and_a_served_one_is_not() {
     assert_eq!(served, [&json!(true), &json!(false)]);
 }
 
-#[test]
-fn waiting_prints_the_outcome_and_the_result() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["echo", "boom"]);
+fn waiting_prints_the_outcome_and_the_result(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo", "boom"]);
     let _runner = here.runner(&[]);
     let told = here.ok(&["enqueue", "echo", "hello", "--id", "e", "--wait"]);
     let lines: Vec<&str> = told.lines().collect();

@@ -7,8 +7,13 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
-use crate::harness::redis_server::RedisServer;
+
+on_both_stores! {
+    ten_thousand_orders_from_one_file_close_once_each_and_never_early
+    many_runners_run_each_job_exactly_once
+}
 
 /// Milliseconds since 1970 of an RFC 3339 time as the product prints it.
 fn ms(time: &Value) -> f64 {
@@ -26,10 +31,9 @@ fn draw(seed: &mut u64, below: u64) -> u64 {
     (z ^ (z >> 31)) % below
 }
 
-#[test]
-fn ten_thousand_orders_from_one_file_close_once_each_and_never_early() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["order_close"]);
+fn ten_thousand_orders_from_one_file_close_once_each_and_never_early(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["order_close"]);
     let mut seed = 20_261_130;
     println!("seed {seed}");
     let mut lines = String::new();
@@ -73,12 +77,11 @@ fn ten_thousand_orders_from_one_file_close_once_each_and_never_early() {
 }
 
 /// 100,000 jobs on eight runners take half a minute of both cores; `make test` runs a fifth.
-#[test]
-fn many_runners_run_each_job_exactly_once() {
+fn many_runners_run_each_job_exactly_once(on: StoreKind) {
     let count: usize =
         std::env::var("HOURHAND_TEST_JOBS").ok().and_then(|n| n.parse().ok()).unwrap_or(20_000);
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nonce"]);
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nonce"]);
     let keep = ["--concurrency", "16", "--completed-count", "none", "--completed-bytes", "none"];
     let mut runners: Vec<_> = (0..8).map(|_| here.runner_unready(&keep)).collect();
     let mut seed = 7;

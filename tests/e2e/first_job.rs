@@ -4,15 +4,21 @@ use std::time::Duration;
 
 use serde_json::json;
 
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
-use crate::harness::redis_server::RedisServer;
 
 const SOON: Duration = Duration::from_secs(20);
 
-#[test]
-fn a_job_goes_all_the_way_and_its_record_tells_its_life() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["echo"]);
+on_both_stores! {
+    a_job_goes_all_the_way_and_its_record_tells_its_life
+    a_delayed_job_waits_and_a_failing_one_is_tried_again_until_it_is_dead
+    a_job_without_a_handler_waits_for_one
+    waiting_for_a_job_tells_how_it_ended
+}
+
+fn a_job_goes_all_the_way_and_its_record_tells_its_life(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo"]);
     let _runner = here.runner(&[]);
     let payload = r#"{"b":1, "a": [ ] ,"a":2}"#;
     let enqueued = here.json(&["enqueue", "echo", payload, "--id", "one", "--meta", "tenant=t1"]);
@@ -35,10 +41,9 @@ fn a_job_goes_all_the_way_and_its_record_tells_its_life() {
     assert_eq!(events, ["enqueued", "started", "completed"]);
 }
 
-#[test]
-fn a_delayed_job_waits_and_a_failing_one_is_tried_again_until_it_is_dead() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["echo", "boom"]);
+fn a_delayed_job_waits_and_a_failing_one_is_tried_again_until_it_is_dead(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo", "boom"]);
     let _runner = here.runner(&[]);
     here.ok(&["enqueue", "echo", "1", "--id", "later", "--delay", "1500ms"]);
     here.ok(&["enqueue", "boom", r#"{"msg":"no luck"}"#, "--id", "bad", "--max-attempts", "1"]);
@@ -52,10 +57,9 @@ fn a_delayed_job_waits_and_a_failing_one_is_tried_again_until_it_is_dead() {
     assert!(done["lateness_ms"].as_f64().unwrap() < 1_000.0, "{done:#}");
 }
 
-#[test]
-fn a_job_without_a_handler_waits_for_one() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["echo"]);
+fn a_job_without_a_handler_waits_for_one(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo"]);
     let _runner = here.runner(&[]);
     let output = here.run(&["enqueue", "nonce", "null", "--id", "n"]);
     assert!(output.status.success());
@@ -67,10 +71,9 @@ fn a_job_without_a_handler_waits_for_one() {
     assert_eq!(here.job_in("n", "completed", SOON)["attempt"], 1);
 }
 
-#[test]
-fn waiting_for_a_job_tells_how_it_ended() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["echo", "boom"]);
+fn waiting_for_a_job_tells_how_it_ended(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo", "boom"]);
     let _runner = here.runner(&[]);
     let good = here.run(&["enqueue", "echo", "\"hi\"", "--wait"]);
     assert_eq!(good.status.code(), Some(0));

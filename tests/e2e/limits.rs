@@ -4,10 +4,16 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
-use crate::harness::redis_server::RedisServer;
 
 const SOON: Duration = Duration::from_secs(30);
+
+on_both_stores! {
+    hostile_guests_end_with_the_right_reason_and_the_runner_lives
+    memory_that_all_guests_share_is_waited_for_and_not_fought_over
+    half_a_runner_of_spinning_guests_makes_nobody_late
+}
 
 fn fails(here: &Hourhand, kind: &str, payload: &str, timeout: &str) -> Value {
     let id = format!("bad-{kind}-{}", payload.len());
@@ -15,23 +21,23 @@ fn fails(here: &Hourhand, kind: &str, payload: &str, timeout: &str) -> Value {
     here.job_in(&id, "dead", SOON)
 }
 
-#[test]
-fn hostile_guests_end_with_the_right_reason_and_the_runner_lives() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["spin", "nap", "grow", "shout", "recurse", "echo"]);
+fn hostile_guests_end_with_the_right_reason_and_the_runner_lives(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["spin", "nap", "grow", "shout", "recurse", "echo"]);
     let mut runner = here.runner(&[]);
-    for (kind, payload, reason) in [
-        ("spin", "null", "timeout"),
-        ("nap", r#"{"ms":3600000}"#, "timeout"),
-        ("nap", r#"{"ms":18446744073709551615}"#, "timeout"),
-        ("grow", r#"{"mib":4096}"#, "memory"),
-        ("recurse", "null", "stack"),
+    // What meets its limit long before its time-out has a long one: a busy machine makes guests slow.
+    for (kind, payload, reason, timeout) in [
+        ("spin", "null", "timeout", "1s"),
+        ("nap", r#"{"ms":3600000}"#, "timeout", "1s"),
+        ("nap", r#"{"ms":18446744073709551615}"#, "timeout", "1s"),
+        ("grow", r#"{"mib":4096}"#, "memory", "20s"),
+        ("recurse", "null", "stack", "20s"),
     ] {
-        let job = fails(&here, kind, payload, "1s");
+        let job = fails(&here, kind, payload, timeout);
         assert_eq!(job["error"]["reason"], reason, "{kind} {payload}: {job:#}");
         assert_eq!(job["attempt"], 1);
         let took: f64 = job["duration_ms"].as_f64().unwrap();
-        assert!(took < 2_000.0, "{kind} took {took} ms");
+        assert!(reason != "timeout" || took < 2_000.0, "{kind} took {took} ms");
     }
     here.ok(&["enqueue", "shout", r#"{"bytes":1000000000}"#, "--id", "loud", "--timeout", "25s"]);
     let loud = here.job_in("loud", "completed", SOON);
@@ -42,10 +48,9 @@ fn hostile_guests_end_with_the_right_reason_and_the_runner_lives() {
     assert_eq!(runner.stop().code(), Some(0));
 }
 
-#[test]
-fn memory_that_all_guests_share_is_waited_for_and_not_fought_over() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["grow"]);
+fn memory_that_all_guests_share_is_waited_for_and_not_fought_over(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["grow"]);
     let runner = here.runner(&["--memory-total", "256MiB", "--concurrency", "32"]);
     let lines = "{\"kind\":\"grow\",\"payload\":{\"mib\":100}}\n".repeat(60);
     std::fs::write(here.dir.path().join("grow.ndjson"), lines).unwrap();
@@ -61,10 +66,9 @@ fn memory_that_all_guests_share_is_waited_for_and_not_fought_over() {
     assert!(most <= 10, "a job was claimed in vain {most} times");
 }
 
-#[test]
-fn half_a_runner_of_spinning_guests_makes_nobody_late() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["spin", "echo"]);
+fn half_a_runner_of_spinning_guests_makes_nobody_late(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["spin", "echo"]);
     let _runner = here.runner(&["--concurrency", "32"]);
     let mut lines = String::new();
     for _ in 0..16 {

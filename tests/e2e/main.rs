@@ -9,10 +9,12 @@
 mod harness;
 
 mod architecture;
-mod at_redis;
 mod cli;
 mod cli_input;
 mod cli_jobs;
+mod contention;
+mod demo;
+mod embedded;
 mod exactly_once;
 mod first_job;
 mod limits;
@@ -20,8 +22,11 @@ mod lost_replies;
 mod on_time;
 mod outages;
 mod outcomes;
+mod packaging;
 mod pictures;
+mod readme;
 mod recovery;
 mod reload;
+mod service;
 mod stopping;
 mod tls;

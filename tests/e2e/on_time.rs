@@ -2,14 +2,22 @@
 
 use std::time::Duration;
 
-use crate::at_redis;
+use crate::harness::at_redis;
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
 use crate::harness::redis_server::RedisServer;
 
-#[test]
-fn an_idle_runner_wakes_on_time_for_jobs_of_before_and_of_others() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["echo"]);
+on_both_stores! {
+    an_idle_runner_wakes_on_time_for_jobs_of_before_and_of_others
+    an_idle_runner_starts_at_once_what_another_process_enqueues
+    an_idle_runner_takes_no_cpu
+    priorities_hold_for_delayed_and_retried_jobs
+    until_idle_ends_when_nothing_is_left_and_paused_or_unserved_jobs_do_not_count
+}
+
+fn an_idle_runner_wakes_on_time_for_jobs_of_before_and_of_others(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo"]);
     here.ok(&["enqueue", "echo", "1", "--id", "before", "--delay", "4s"]);
     let runner = here.runner(&[]);
     here.ok(&["enqueue", "echo", "1", "--id", "far", "--delay", "1h"]);
@@ -24,23 +32,48 @@ fn an_idle_runner_wakes_on_time_for_jobs_of_before_and_of_others() {
 }
 
 #[test]
-fn an_idle_runner_makes_few_calls_and_takes_no_cpu() {
+fn an_idle_runner_makes_few_calls() {
     let redis = RedisServer::start();
     let here = Hourhand::new(&redis.url(), &["echo"]);
-    let runner = here.runner(&[]);
+    let _runner = here.runner(&[]);
     here.ok(&["enqueue", "echo", "1", "--wait"]);
     let calls = at_redis::commands_during(&redis, Duration::from_secs(5));
     assert!(calls < 25, "{calls} commands in 5 s of idleness");
-    let before = runner.cpu();
-    std::thread::sleep(Duration::from_secs(3));
-    let used = runner.cpu() - before;
-    assert!(used < Duration::from_millis(300), "{used:?} of CPU in 3 s of idleness");
 }
 
-#[test]
-fn priorities_hold_for_delayed_and_retried_jobs() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nap"]);
+fn an_idle_runner_takes_no_cpu(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo"]);
+    let runner = here.runner(&[]);
+    here.ok(&["enqueue", "echo", "1", "--wait"]);
+    let before = runner.cpu();
+    std::thread::sleep(Duration::from_secs(5));
+    let used = runner.cpu() - before;
+    println!("{used:?} of CPU in 5 s of idleness");
+    // The promise is 1 % of a core on a quiet machine; a test on a shared one only tells polling from waiting.
+    assert!(used < Duration::from_millis(250), "{used:?} of CPU in 5 s of idleness");
+}
+
+fn an_idle_runner_starts_at_once_what_another_process_enqueues(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo"]);
+    let _runner = here.runner(&[]);
+    let mut lateness: Vec<f64> = (0..9)
+        .map(|n| {
+            let id = format!("now{n}");
+            here.ok(&["enqueue", "echo", "1", "--id", &id]);
+            here.job_in(&id, "completed", Duration::from_secs(20))["lateness_ms"].as_f64().expect("a number")
+        })
+        .collect();
+    lateness.sort_by(f64::total_cmp);
+    println!("ms from the enqueue by another process to the start: {lateness:?}");
+    // The promise is 50 ms; a second is what a runner that heard nothing would take.
+    assert!(lateness[4] < 500.0, "nobody woke the runner: {lateness:?}");
+}
+
+fn priorities_hold_for_delayed_and_retried_jobs(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nap"]);
     for n in 0..4 {
         here.ok(&["enqueue", "nap", r#"{"ms":600}"#, "--id", &format!("low{n}"), "--priority", "low"]);
     }
@@ -54,10 +87,9 @@ fn priorities_hold_for_delayed_and_retried_jobs() {
     );
 }
 
-#[test]
-fn until_idle_ends_when_nothing_is_left_and_paused_or_unserved_jobs_do_not_count() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nonce", "nap"]);
+fn until_idle_ends_when_nothing_is_left_and_paused_or_unserved_jobs_do_not_count(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nonce", "nap"]);
     here.ok(&["enqueue", "nonce", "null", "--id", "a", "--delay", "1s"]);
     here.ok(&["enqueue", "nap", r#"{"ms":700}"#, "--id", "b"]);
     here.ok(&["enqueue", "nobody", "null", "--id", "c"]);

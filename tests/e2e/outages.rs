@@ -4,10 +4,16 @@ use std::fs;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use crate::at_redis;
+use crate::harness::at_redis;
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
 use crate::harness::redis_server::RedisServer;
 use crate::harness::waiting::eventually;
+
+on_both_stores! {
+    a_blocked_store_takes_nobodys_jobs_away
+    a_runner_that_starts_before_its_store_waits_for_it
+}
 
 fn load(here: &Hourhand, count: usize, over_ms: usize) {
     let mut lines = String::new();
@@ -69,17 +75,16 @@ fn a_restart_of_the_store_under_load_loses_nothing() {
     assert!(runner.log().lines().count() < 60, "{}", runner.log());
 }
 
-#[test]
-fn a_blocked_store_takes_nobodys_jobs_away() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nonce", "nap"]);
+fn a_blocked_store_takes_nobodys_jobs_away(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nonce", "nap"]);
     let runner = here.runner(&[]);
     let other = here.runner(&[]);
     here.ok(&["enqueue", "nap", r#"{"ms":12000}"#, "--id", "long"]);
     here.job_in("long", "running", Duration::from_secs(10));
     load(&here, 50, 6_000);
     let cpu = runner.cpu();
-    at_redis::block(&redis, Duration::from_secs(8));
+    store.block(Duration::from_secs(8));
     let used = runner.cpu() - cpu;
     assert!(used < Duration::from_secs(2), "{used:?} of CPU while the store was blocked");
     all_once(&here, 50, Duration::from_secs(15));
@@ -91,12 +96,11 @@ fn a_blocked_store_takes_nobodys_jobs_away() {
     }
 }
 
-#[test]
-fn a_runner_that_starts_before_its_store_waits_for_it() {
-    let mut redis = RedisServer::start_with_aof();
-    let here = Hourhand::new(&redis.url(), &["nonce"]);
+fn a_runner_that_starts_before_its_store_waits_for_it(on: StoreKind) {
+    let mut store = on.start_lasting();
+    let here = Hourhand::new(&store.url(), &["nonce"]);
     here.ok(&["enqueue", "nonce", "null", "--id", "n0"]);
-    redis.kill();
+    store.take_away();
     let runner = here.runner_unready(&[]);
     eventually("it says that the store is away", Duration::from_secs(20), || {
         runner.log().contains("does not do its part").then_some(())
@@ -104,6 +108,6 @@ fn a_runner_that_starts_before_its_store_waits_for_it() {
     let cpu = runner.cpu();
     std::thread::sleep(Duration::from_secs(4));
     assert!(runner.cpu() - cpu < Duration::from_millis(400), "a loop without a pause");
-    redis.restart();
+    store.bring_back();
     here.job_in("n0", "completed", Duration::from_secs(15));
 }

@@ -4,15 +4,20 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
-use crate::harness::redis_server::RedisServer;
 
 const SOON: Duration = Duration::from_secs(30);
 
-#[test]
-fn a_snooze_is_no_failure() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["faults"]);
+on_both_stores! {
+    a_snooze_is_no_failure
+    each_way_to_fail_has_its_reason_and_its_text
+    a_permanent_failure_runs_once_and_a_flaky_one_until_it_works
+}
+
+fn a_snooze_is_no_failure(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["faults"]);
     let _runner = here.runner(&[]);
     let payload = r#"{"ms":1000,"times":5,"fails":2}"#;
     here.ok(&["enqueue", "snooze", payload, "--id", "s", "--max-attempts", "3"]);
@@ -21,14 +26,16 @@ fn a_snooze_is_no_failure() {
     let events: Vec<&str> =
         job["history"].as_array().unwrap().iter().filter_map(|e| e["event"].as_str()).collect();
     let count = |event: &str| events.iter().filter(|e| **e == event).count();
-    assert_eq!(count("started"), 8, "five snoozes, two failures, one success: {events:?}");
-    assert_eq!((count("snoozed"), count("retry"), count("completed")), (5, 2, 1), "{events:?}");
+    // The guest reckons by the time since its enqueue: on a busy machine, late starts leave less time to snooze in.
+    let snoozed = count("snoozed");
+    assert!((1..=5).contains(&snoozed), "{events:?}");
+    assert_eq!(count("started"), snoozed + 3, "after them two failures and one success: {events:?}");
+    assert_eq!((count("retry"), count("completed")), (2, 1), "{events:?}");
 }
 
-#[test]
-fn each_way_to_fail_has_its_reason_and_its_text() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["faults"]);
+fn each_way_to_fail_has_its_reason_and_its_text(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["faults"]);
     let _runner = here.runner(&[]);
     for (kind, reason, words) in [
         ("exit7", "exit", "7"),
@@ -46,10 +53,9 @@ fn each_way_to_fail_has_its_reason_and_its_text() {
     assert_eq!(here.job_in("exit0", "completed", SOON)["attempt"], 1);
 }
 
-#[test]
-fn a_permanent_failure_runs_once_and_a_flaky_one_until_it_works() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["faults"]);
+fn a_permanent_failure_runs_once_and_a_flaky_one_until_it_works(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["faults"]);
     let _runner = here.runner(&[]);
     here.ok(&["enqueue", "permanent", r#"{"msg":"never"}"#, "--id", "p", "--max-attempts", "10"]);
     here.ok(&["enqueue", "flaky", r#"{"fails":2,"after_ms":200}"#, "--id", "f"]);

@@ -9,11 +9,16 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use serde_json::Value;
 
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
 use crate::harness::photographs::photographs;
-use crate::harness::redis_server::RedisServer;
 
 const SOON: Duration = Duration::from_secs(30);
+
+on_both_stores! {
+    photographs_become_the_same_thumbnails_as_natively
+    what_is_no_picture_goes_to_the_dead_letters
+}
 
 /// Scales a picture with the handler's own code, outside any sandbox.
 fn scaled_natively(picture: &Path, to: PathBuf) -> Vec<u8> {
@@ -44,10 +49,9 @@ fn decoded(base64: &Value) -> Vec<u8> {
     STANDARD.decode(base64.as_str().expect("base64")).expect("valid base64")
 }
 
-#[test]
-fn photographs_become_the_same_thumbnails_as_natively() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["thumbnail"]);
+fn photographs_become_the_same_thumbnails_as_natively(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["thumbnail"]);
     let _runner = here.runner(&[]);
     for picture in photographs() {
         let name = picture.file_name().expect("a name").to_str().expect("UTF-8");
@@ -64,10 +68,9 @@ fn photographs_become_the_same_thumbnails_as_natively() {
     }
 }
 
-#[test]
-fn what_is_no_picture_goes_to_the_dead_letters() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["thumbnail"]);
+fn what_is_no_picture_goes_to_the_dead_letters(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["thumbnail"]);
     let _runner = here.runner(&[]);
     let photograph = fs::read(&photographs()[0]).unwrap();
     for (id, payload) in [("text", &b"no picture"[..]), ("half", &photograph[..photograph.len() / 2])] {

@@ -4,10 +4,19 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::at_redis;
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
-use crate::harness::redis_server::RedisServer;
 use crate::harness::waiting::eventually;
+
+on_both_stores! {
+    the_jobs_of_a_killed_runner_run_again_within_a_lease_and_a_second
+    a_restart_on_the_same_host_takes_its_jobs_back_at_once
+    a_live_twin_of_the_same_name_is_not_robbed
+    a_stopped_runner_cannot_settle_what_another_took
+    a_stopped_runner_settles_what_nobody_took
+    a_runner_whose_registration_was_deleted_recovers_all_the_same
+    a_poison_pill_convicts_itself_and_not_its_neighbours
+}
 
 /// Enqueues naps and waits until all of them run.
 fn naps(here: &Hourhand, count: usize, ms: u64) {
@@ -23,10 +32,9 @@ fn all_completed(here: &Hourhand, count: usize, within: Duration) -> Vec<Value> 
     here.all_jobs(&["--queue", "nap", "--state", "completed"])
 }
 
-#[test]
-fn the_jobs_of_a_killed_runner_run_again_within_a_lease_and_a_second() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nap"]);
+fn the_jobs_of_a_killed_runner_run_again_within_a_lease_and_a_second(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nap"]);
     let mut first = here.runner(&["--state-dir", "state-of-the-first"]);
     naps(&here, 10, 3_000);
     let second = here.runner(&["--state-dir", "state-of-the-second"]);
@@ -42,10 +50,9 @@ fn the_jobs_of_a_killed_runner_run_again_within_a_lease_and_a_second() {
     drop(second);
 }
 
-#[test]
-fn a_restart_on_the_same_host_takes_its_jobs_back_at_once() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nap"]);
+fn a_restart_on_the_same_host_takes_its_jobs_back_at_once(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nap"]);
     let mut first = here.runner(&["--name", "runner-0"]);
     naps(&here, 10, 2_000);
     first.kill();
@@ -58,10 +65,9 @@ fn a_restart_on_the_same_host_takes_its_jobs_back_at_once() {
     }
 }
 
-#[test]
-fn a_live_twin_of_the_same_name_is_not_robbed() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nap"]);
+fn a_live_twin_of_the_same_name_is_not_robbed(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nap"]);
     let first = here.runner(&["--name", "twin"]);
     naps(&here, 5, 8_000);
     let second = here.runner(&["--name", "twin"]);
@@ -71,10 +77,9 @@ fn a_live_twin_of_the_same_name_is_not_robbed() {
     drop((first, second));
 }
 
-#[test]
-fn a_stopped_runner_cannot_settle_what_another_took() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nap"]);
+fn a_stopped_runner_cannot_settle_what_another_took(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nap"]);
     let stalled = here.runner(&["--state-dir", "s1"]);
     naps(&here, 3, 4_000);
     stalled.signal(libc::SIGSTOP);
@@ -99,10 +104,9 @@ fn a_stopped_runner_cannot_settle_what_another_took() {
     }
 }
 
-#[test]
-fn a_stopped_runner_settles_what_nobody_took() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nap"]);
+fn a_stopped_runner_settles_what_nobody_took(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nap"]);
     let stalled = here.runner(&[]);
     naps(&here, 3, 1_000);
     stalled.signal(libc::SIGSTOP);
@@ -113,14 +117,13 @@ fn a_stopped_runner_settles_what_nobody_took() {
     }
 }
 
-#[test]
-fn a_runner_whose_registration_was_deleted_recovers_all_the_same() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nap"]);
+fn a_runner_whose_registration_was_deleted_recovers_all_the_same(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nap"]);
     let mut first = here.runner(&["--state-dir", "s1"]);
     naps(&here, 5, 1_000 * 20);
     first.kill();
-    at_redis::command(&redis, &["DEL", "hourhand:{0}:sessions"]);
+    store.forget_sessions();
     let _second = here.runner(&["--state-dir", "s2"]);
     here.counts("nap", "all run again", Duration::from_secs(12), |q| {
         q["running"] == 5
@@ -128,10 +131,9 @@ fn a_runner_whose_registration_was_deleted_recovers_all_the_same() {
     });
 }
 
-#[test]
-fn a_poison_pill_convicts_itself_and_not_its_neighbours() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nap"]);
+fn a_poison_pill_convicts_itself_and_not_its_neighbours(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nap"]);
     // The pill: whenever it runs, its runner is killed. The neighbours nap beside it.
     here.ok(&["enqueue", "nap", r#"{"ms":60000}"#, "--id", "pill", "--max-attempts", "50"]);
     for n in 0..20 {

@@ -4,10 +4,15 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::time::Duration;
 
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::guests::guest;
 use crate::harness::hourhand::Hourhand;
-use crate::harness::redis_server::RedisServer;
 use crate::harness::waiting::eventually;
+
+on_both_stores! {
+    a_handler_is_replaced_under_load_and_a_broken_file_leaves_the_old_one
+    a_removed_handler_lets_its_jobs_wait_until_it_is_back
+}
 
 /// The example `echo`, made different without changing what it does: a custom section at its end.
 fn marked(here: &Hourhand, mark: &str) -> std::path::PathBuf {
@@ -31,10 +36,9 @@ fn sha12(path: &std::path::Path) -> String {
     digest.iter().take(6).map(|b| format!("{b:02x}")).collect()
 }
 
-#[test]
-fn a_handler_is_replaced_under_load_and_a_broken_file_leaves_the_old_one() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["echo"]);
+fn a_handler_is_replaced_under_load_and_a_broken_file_leaves_the_old_one(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo"]);
     let old = sha12(&here.handlers().join("echo.wasm"));
     let runner = here.runner(&[]);
     // 50 jobs a second for twelve seconds.
@@ -81,10 +85,9 @@ fn a_handler_is_replaced_under_load_and_a_broken_file_leaves_the_old_one() {
     });
 }
 
-#[test]
-fn a_removed_handler_lets_its_jobs_wait_until_it_is_back() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["echo"]);
+fn a_removed_handler_lets_its_jobs_wait_until_it_is_back(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo"]);
     let runner = here.runner(&[]);
     here.ok(&["enqueue", "echo", "1", "--wait"]);
     eventually("the runner has said what it serves", Duration::from_secs(20), || {

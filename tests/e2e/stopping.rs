@@ -2,13 +2,18 @@
 
 use std::time::Duration;
 
+use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
-use crate::harness::redis_server::RedisServer;
 
-#[test]
-fn a_stop_lets_short_jobs_finish_and_releases_long_ones_unspent() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nap"]);
+on_both_stores! {
+    a_stop_lets_short_jobs_finish_and_releases_long_ones_unspent
+    a_second_signal_gives_the_jobs_back_and_ends_it_now
+    a_stop_while_the_store_is_away_ends_within_the_grace_and_says_so
+}
+
+fn a_stop_lets_short_jobs_finish_and_releases_long_ones_unspent(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nap"]);
     let mut runner = here.runner(&["--grace", "2s"]);
     here.ok(&["enqueue", "nap", r#"{"ms":1000}"#, "--id", "short"]);
     here.ok(&["enqueue", "nap", r#"{"ms":25000}"#, "--id", "long"]);
@@ -23,10 +28,9 @@ fn a_stop_lets_short_jobs_finish_and_releases_long_ones_unspent() {
     assert_eq!(here.json(&["runner", "list"])["items"].as_array().unwrap().len(), 0);
 }
 
-#[test]
-fn a_second_signal_gives_the_jobs_back_and_ends_it_now() {
-    let redis = RedisServer::start();
-    let here = Hourhand::new(&redis.url(), &["nap"]);
+fn a_second_signal_gives_the_jobs_back_and_ends_it_now(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["nap"]);
     let mut runner = here.runner(&["--grace", "60s"]);
     here.ok(&["enqueue", "nap", r#"{"ms":25000}"#, "--id", "long"]);
     here.job_in("long", "running", Duration::from_secs(10));
@@ -40,18 +44,17 @@ fn a_second_signal_gives_the_jobs_back_and_ends_it_now() {
     assert_eq!((&long["state"], &long["attempt"], &long["crashes"]), (&"ready".into(), &0.into(), &0.into()));
 }
 
-#[test]
-fn a_stop_while_the_store_is_away_ends_within_the_grace_and_says_so() {
-    let mut redis = RedisServer::start_with_aof();
-    let here = Hourhand::new(&redis.url(), &["nap"]);
+fn a_stop_while_the_store_is_away_ends_within_the_grace_and_says_so(on: StoreKind) {
+    let mut store = on.start_lasting();
+    let here = Hourhand::new(&store.url(), &["nap"]);
     let mut runner = here.runner(&["--grace", "2s"]);
     here.ok(&["enqueue", "nap", r#"{"ms":300}"#, "--id", "n"]);
     here.job_in("n", "running", Duration::from_secs(10));
-    redis.kill();
+    store.take_away();
     runner.signal(libc::SIGTERM);
     assert_eq!(runner.wait(Duration::from_secs(8)).code(), Some(5));
     // What could not be told is taken over at once by the next runner of this host.
-    redis.restart();
+    store.bring_back();
     let _again = here.runner(&[]);
     let job = here.job_in("n", "completed", Duration::from_secs(3));
     assert_eq!(job["attempt"], 2, "{job:#}");

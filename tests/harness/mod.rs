@@ -4,6 +4,8 @@
 //! other setting of the machine: every process gets an environment made for it.
 #![allow(dead_code, reason = "each test binary uses some of it")]
 
+pub mod at_redis;
+pub mod backing;
 pub mod guests;
 pub mod hourhand;
 pub mod photographs;

@@ -18,7 +18,7 @@ use crate::names::Name;
 #[command(name = "hourhand", version, max_term_width = 100, arg_required_else_help = true)]
 #[command(
     after_help = "Settings come from the flag, else HOURHAND_<NAME>, else hourhand.toml, else (for the store) \
-                        REDIS_URL.\nExit codes: 0 done, 1 failed, 2 wrong use, 3 not found, 4 conflict or \
+                        REDIS_URL, else the default.\nExit codes: 0 done, 1 failed, 2 wrong use, 3 not found, 4 conflict or \
                         ambiguous, 5 store out of reach."
 )]
 pub(super) struct Cli {
@@ -34,9 +34,12 @@ pub(super) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Flags of every command")]
 pub(super) struct Common {
-    /// Where the jobs are: redis://host:port/db or rediss://...
+    /// Where the jobs are: sqlite://path, redis://host:port/db or rediss://... [default: sqlite://hourhand.db]
     #[arg(long, global = true, value_name = "URL")]
     store: Option<String>,
+    /// What an acknowledged job survives in an sqlite store: full (a power cut) or normal (a crash) [default: full]
+    #[arg(long, global = true, value_name = "LEVEL")]
+    durability: Option<String>,
     /// The deployment's own world in the store [default: hourhand]
     #[arg(long, global = true, value_name = "NAME")]
     namespace: Option<String>,
@@ -217,6 +220,7 @@ impl Cli {
         let common = &self.common;
         let mut all = vec![
             ("store", &common.store),
+            ("durability", &common.durability),
             ("namespace", &common.namespace),
             ("log", &common.log),
             ("log_format", &common.log_format),

@@ -52,7 +52,6 @@ enum Source {
 
 /// Enqueues the jobs of a file, or of stdin for `-`.
 pub(super) async fn run(context: &mut Context, path: &Path, from_line: u64) -> Result<Code, Fault> {
-    let store = context.store()?;
     let (shown, opened) = open(path)?;
     let mut reading = Reading {
         shown,
@@ -68,6 +67,8 @@ pub(super) async fn run(context: &mut Context, path: &Path, from_line: u64) -> R
             stream
         }
     };
+    // Last, so that a file that is refused leaves no new store behind.
+    let store = context.store_or_new()?;
     let bar = progress(&source);
     let mut tally = Tally::default();
     let ended = enqueue(&*store, reading, source, &bar, &mut tally).await;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 
 use super::args::Cli;
 use super::exit::Fault;
-use super::output::Out;
+use super::output::{Out, note};
+use crate::app;
 use crate::clock;
 use crate::config::machine::Machine;
 use crate::config::{Layers, StoreSettings};
 use crate::job::Due;
-use crate::queue::Store;
+use crate::queue::{Store, StoreError};
 use crate::wire::units;
 
 /// What a command works with.
@@ -33,12 +34,36 @@ impl Context {
         Ok(Self { layers, out: Out::stdout(cli.common.json), machine: Machine::read() })
     }
 
-    /// The store of the settings. It may turn out to be away only when it is asked.
+    /// The store of the settings, for a command that asks or changes what is in it. A Redis may turn out to be away
+    /// only when it is asked; an embedded store that nobody has made holds nothing to ask for, and most likely is
+    /// not the one that was meant.
     ///
     /// # Errors
     /// When the settings name no store that can be used.
     pub(super) fn store(&self) -> Result<Arc<dyn Store>, Fault> {
-        Ok(crate::app::open_store(&StoreSettings::resolve(&self.layers)?)?)
+        let settings = StoreSettings::resolve(&self.layers)?;
+        if let Some(file) = settings.missing_file() {
+            return Err(Fault::from(StoreError::Unreachable(format!(
+                "{}: there is no such file: run and enqueue make it, and --store names another",
+                file.display()
+            ))));
+        }
+        Ok(app::open_store(&settings)?)
+    }
+
+    /// As [`store`](Self::store), for a command that puts the first thing into it: the file of an embedded store is
+    /// made when it is missing, and that is said.
+    ///
+    /// # Errors
+    /// When the settings name no store that can be used.
+    pub(super) fn store_or_new(&self) -> Result<Arc<dyn Store>, Fault> {
+        let settings = StoreSettings::resolve(&self.layers)?;
+        let missing = settings.missing_file();
+        let store = app::open_store(&settings)?;
+        if let Some(file) = missing {
+            note(&format!("there is no store {} yet: making it", file.display()));
+        }
+        Ok(store)
     }
 }
 

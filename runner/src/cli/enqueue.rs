@@ -27,7 +27,7 @@ pub(super) async fn run(context: &mut Context, args: &EnqueueArgs) -> Result<Cod
         return bulk::run(context, path, args.from_line.unwrap_or(1)).await;
     }
     let job = new_job(args, context.machine.source())?;
-    let store = context.store()?;
+    let store = context.store_or_new()?;
     let answers = store.enqueue(std::slice::from_ref(&job)).await.map_err(|error| unsure(error, &job))?;
     let [answer] = &answers[..] else { return Err(Fault::failed("the store gave no answer for the job")) };
     if answer.disposition == Disposition::Conflict {

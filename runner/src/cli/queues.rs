@@ -25,7 +25,9 @@ struct QueueDetails<'a> {
 
 /// Runs a command about queues.
 pub(super) async fn run(context: &mut Context, command: &QueueCommand) -> Result<Code, Fault> {
-    let store = context.store()?;
+    // A queue may be paused before there is anything at all.
+    let pauses = matches!(command, QueueCommand::Pause { .. });
+    let store = if pauses { context.store_or_new()? } else { context.store()? };
     match command {
         QueueCommand::List => {
             let (counts, sessions) = look(&*store).await?;

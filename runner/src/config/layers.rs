@@ -19,7 +19,7 @@ pub const FILE_DEFAULT: &str = "hourhand.toml";
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Every setting that may stand in a file or a variable.
-pub const KEYS: [&str; 22] = [
+pub const KEYS: [&str; 23] = [
     "cache_dir",
     "completed_age",
     "completed_bytes",
@@ -28,6 +28,7 @@ pub const KEYS: [&str; 22] = [
     "dead_age",
     "dead_bytes",
     "dead_count",
+    "durability",
     "grace",
     "handlers",
     "id_memory_age",

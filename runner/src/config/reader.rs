@@ -28,17 +28,8 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// As [`take`](Self::take), with a problem when nobody gave it: `None` always comes with one.
-    pub(super) fn require<T>(
-        &mut self,
-        key: &'static str,
-        parse: impl FnOnce(&str) -> Result<T, String>,
-        missing: &str,
-    ) -> Option<T> {
-        if self.layers.find(key).is_none() {
-            self.problems.push(missing.to_owned());
-            return None;
-        }
-        self.take(key, parse)
+    /// Where the setting was given, if it was.
+    pub(super) fn origin(&self, key: &'static str) -> Option<String> {
+        self.layers.find(key).map(|found| found.origin)
     }
 }

@@ -5,6 +5,7 @@ use std::ffi::OsString;
 use std::io::Write;
 
 use super::*;
+use crate::queue::sqlite::Durability;
 
 fn machine() -> Machine {
     Machine {
@@ -41,8 +42,10 @@ fn run(
 }
 
 #[test]
-fn with_a_store_alone_everything_has_its_default() {
-    let settings = run(&[("store", "redis://h")], &[], "").expect("valid");
+fn without_any_setting_everything_has_its_default() {
+    let settings = run(&[], &[], "").expect("valid");
+    assert_eq!(settings.store.url.expose(), "sqlite://hourhand.db");
+    assert_eq!(settings.store.durability, Durability::Full);
     assert_eq!(settings.store.namespace.as_str(), "hourhand");
     assert_eq!(settings.handlers, PathBuf::from("handlers"));
     assert_eq!(settings.name, "host:7");
@@ -98,6 +101,7 @@ fn every_key_can_be_set_from_a_file_and_from_a_variable() {
         ("dead_age", "9s"),
         ("dead_bytes", "9MiB"),
         ("dead_count", "9"),
+        ("durability", "normal"),
         ("grace", "9s"),
         ("handlers", "/x"),
         ("id_memory_age", "9s"),
@@ -111,21 +115,20 @@ fn every_key_can_be_set_from_a_file_and_from_a_variable() {
         ("namespace", "x"),
         ("queues", "x"),
         ("state_dir", "/x"),
-        ("store", "redis://x"),
+        ("store", "sqlite://x"),
     ];
     assert_eq!(samples.map(|(k, _)| k), layers::KEYS, "each key has its sample");
     let read = |layers: &Layers| {
         let run = RunSettings::resolve(layers, &machine(), false).expect("valid");
         (run, LogSettings::resolve(layers, "info", LogFormat::Text).expect("valid"))
     };
-    let plain = read(&layers(&[], &[("REDIS_URL", "redis://h")], "").expect("valid"));
+    let plain = read(&layers(&[], &[], "").expect("valid"));
     for (key, value) in samples {
         let variable = layers::variable_of(key);
-        let by_variable =
-            layers(&[], &[("REDIS_URL", "redis://h"), (&variable, value)], "").expect("valid variable");
+        let by_variable = layers(&[], &[(&variable, value)], "").expect("valid variable");
         let list = matches!(key, "kinds" | "queues");
         let line = if list { format!("{key} = ['{value}']") } else { format!("{key} = '{value}'") };
-        let by_file = layers(&[], &[("REDIS_URL", "redis://h")], &line).expect("valid file");
+        let by_file = layers(&[], &[], &line).expect("valid file");
         assert_eq!(read(&by_variable), read(&by_file), "{key}");
         assert_ne!(read(&by_variable), plain, "{key} is ignored");
     }
@@ -147,27 +150,25 @@ fn all_problems_are_reported_together_and_each_names_its_place() {
         "hourhand.toml:1: namespace: invalid name \"a b\"",
         "hourhand.toml:2: memory_total: expected at least 16MiB",
         "hourhand.toml:3: kinds: invalid name \"b c\"",
-        "expected a store: give --store",
     ] {
         assert!(text.contains(part), "{part} is missing in:\n{text}");
     }
-    assert_eq!(error.0.len(), 6, "{text}");
+    assert_eq!(error.0.len(), 5, "{text}");
 }
 
 #[test]
 fn unknown_keys_and_bad_values_are_reported_together() {
     let file = "leese = '5s'\nlease = '5'\nkinds = 3\nlog = 'loud'\nconcurrency = 0\n";
     let layers = layers(&[], &[], file).expect("TOML");
-    let all = all_problems(&layers, &machine(), true);
+    let all = all_problems(&layers, &machine());
     for (line, part) in
         [(1, "unknown key"), (2, "lease: "), (3, "kinds: "), (4, "log: "), (5, "concurrency: ")]
     {
         let found = all.0.iter().filter(|p| p.starts_with(&format!("hourhand.toml:{line}: {part}"))).count();
         assert_eq!(found, 1, "{part}: {all}");
     }
-    assert_eq!(all.0.len(), 6, "and the store: {all}");
-    assert_eq!(all_problems(&layers, &machine(), false).0.len(), 5);
-    assert_eq!(StoreSettings::resolve(&layers).expect_err("strict").0.len(), 3, "unknown, a list, no store");
+    assert_eq!(all.0.len(), 5, "{all}");
+    assert_eq!(StoreSettings::resolve(&layers).expect_err("strict").0.len(), 2, "unknown, and a list");
 }
 
 #[test]
@@ -206,25 +207,49 @@ fn a_named_file_must_be_there_and_a_byte_order_mark_is_fine() {
 }
 
 #[test]
-fn no_store_and_stores_of_other_versions_are_refused_with_the_way_out() {
-    let text = run(&[], &[], "").expect_err("no store").to_string();
-    assert!(text.contains("--store redis://host:port") && text.contains("REDIS_URL"), "{text}");
+fn what_is_no_store_is_refused_with_what_was_expected() {
     for (url, part) in [
-        ("sqlite://hourhand.db", "not in this version"),
-        ("http://h", "expected redis://"),
-        ("redis://", "without a host"),
+        ("http://h", "expected sqlite://path, redis://"),
+        ("hourhand.db", "expected sqlite://path, redis://"),
+        (
+            "redis://",
+            "expected redis://host:port/db or rediss://host:port/db, got \"redis://\": there is no host",
+        ),
+        ("sqlite://", "expected sqlite://path, got \"sqlite://\": there is no path"),
         ("localhost:6379", "got \"localhost:6379\""),
         (
             "redis://h:x",
-            "--store: expected redis://host:port/db or rediss://host:port/db, got \"redis://h:x\": the port",
+            "expected redis://host:port/db or rediss://host:port/db, got \"redis://h:x\": the port",
         ),
         ("redis://h/abc", "the database"),
         ("redis://::1:6379", "in brackets"),
         ("redis://:a#b@h", "got \"redis://***@h\": a # / ? @ or % in a user name"),
     ] {
         let text = run(&[("store", url)], &[], "").expect_err(url).to_string();
-        assert!(text.contains(part), "{url}: {text}");
+        assert!(text.starts_with("--store: ") && text.contains(part), "{url}: {text}");
     }
+}
+
+#[test]
+fn an_embedded_store_is_a_file_in_the_working_directory_or_anywhere() {
+    for (url, file) in [("sqlite://a b/@x.db", "a b/@x.db"), ("sqlite:///srv/h.db", "/srv/h.db")] {
+        let store = StoreSettings::resolve(&layers(&[("store", url)], &[], "").expect("valid"));
+        let store = store.expect("valid");
+        assert_eq!(store.url.file(), Some(std::path::Path::new(file)), "{url}");
+        assert_eq!((store.url.to_string().as_str(), store.url.has_secret()), (url, false));
+    }
+    let redis = StoreUrl::new("redis://h").expect("valid");
+    assert_eq!(redis.file(), None);
+}
+
+#[test]
+fn a_durability_that_the_store_cannot_keep_is_refused() {
+    let text = run(&[("durability", "some")], &[], "").expect_err("no level").to_string();
+    assert!(text.starts_with("--durability: expected full or normal"), "{text}");
+    let text = run(&[], &[("REDIS_URL", "redis://:S3cr3t@h")], "durability = 'full'\n").expect_err("Redis");
+    let text = text.to_string();
+    assert!(text.starts_with("hourhand.toml:1: durability: only the embedded store"), "{text}");
+    assert!(text.contains("the store is redis://***@h (by REDIS_URL)"), "{text}");
 }
 
 #[test]

@@ -140,8 +140,9 @@ impl SqliteStore {
     /// A store in this file. It is opened when it is first used, and made if there is none.
     ///
     /// # Errors
-    /// None yet: what is wrong with the file shows at the first call.
+    /// When the path leads to a folder, or into none. What else is wrong with the file shows at the first call.
     pub fn open(path: &Path, namespace: &Name, options: SqliteOptions) -> Result<Self, StoreError> {
+        errors::check_place(path)?;
         Ok(Self { link: Arc::new(Link::new(path.to_owned(), namespace.clone(), options)) })
     }
 }

@@ -13,6 +13,9 @@ use hourhand::queue::{
     RunFacts, RunnerInfo, SessionId, Settled, Settlement, Store,
 };
 
+/// The namespace of a bed's first store.
+pub(crate) const NAMESPACE: &str = "bed";
+
 /// A store to be tried, and its data for the suite to damage.
 #[async_trait]
 pub(crate) trait Bed: Sized + Send + Sync {
@@ -48,6 +51,12 @@ pub(crate) trait Bed: Sized + Send + Sync {
 
     /// Steps the wall clock of the machine on which the store is; false where a test cannot do that.
     async fn step_clock(&self, ms: i64) -> bool {
+        let _ = ms;
+        false
+    }
+
+    /// Lets time pass on all clocks of that machine; false where a test cannot do that.
+    async fn pass_time(&self, ms: u64) -> bool {
         let _ = ms;
         false
     }

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hourhand::job::{DELAY_MS_MAX, Due, NewJob, OnConflict, Priority, State};
-use hourhand::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, Disposition, Enqueued, Store, StoreError};
+use hourhand::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, Disposition, Enqueued, Lane, Store, StoreError};
 
 use crate::bed::*;
 
@@ -248,6 +248,36 @@ pub(crate) async fn conflicts_of_kind_and_of_refusal_change_nothing<B: Bed>(bed:
     assert_eq!((view.job.kind, view.state), (name("a"), State::Ready));
 }
 
+pub(crate) async fn an_enqueue_that_changes_nothing_makes_no_lane<B: Bed>(bed: B) {
+    let store = bed.store();
+    enqueue(store, NewJob { queue: name("q"), ..job_with_id("a", "x") }).await;
+    let kept = enqueue(store, NewJob { queue: name("q"), ..job_with_id("b", "x") }).await;
+    assert_eq!(kept.disposition, Disposition::Kept);
+    let lanes = store.lanes().await.expect("lanes");
+    assert_eq!(lanes, [Lane { queue: name("q"), kind: name("a") }]);
+}
+
+pub(crate) async fn what_a_call_does_to_a_job_twice_is_one_event<B: Bed>(bed: B) {
+    let store = bed.store();
+    enqueue_all(store, &[job_with_id("a", "moved"), job_with_id("a", "replaced")]).await;
+    let with =
+        |text: &str, on_conflict, ms| NewJob { on_conflict, due: Due::In(ms), ..job_with_id("a", text) };
+    let batch = [
+        with("moved", OnConflict::Reschedule, 50_000),
+        with("moved", OnConflict::Reschedule, 60_000),
+        with("replaced", OnConflict::Replace, 0),
+        with("replaced", OnConflict::Reschedule, 60_000),
+    ];
+    let enqueued = store.enqueue(&batch).await.expect("taken");
+    for (text, last, events) in
+        [("moved", &enqueued[1], &["enqueued", "rescheduled"][..]), ("replaced", &enqueued[3], &["enqueued"])]
+    {
+        let view = view(store, &id(text)).await;
+        let told: Vec<&str> = view.history.iter().map(|e| e.event.as_str()).collect();
+        assert_eq!((view.due_ms, &told[..]), (last.due_ms, events), "{text}");
+    }
+}
+
 pub(crate) async fn one_id_twice_in_a_batch_is_one_job<B: Bed>(bed: B) {
     let store = bed.store();
     let with = |payload: &'static str, on_conflict| NewJob {
@@ -424,7 +454,7 @@ pub(crate) async fn what_passes_the_check_is_taken_whatever_is_in_it<B: Bed>(bed
     let mut random = crate::random::Random::seeded();
     let text = |random: &mut crate::random::Random, max: usize| -> String {
         let length = random.below(max);
-        (0..length).map(|_| if random.below(3) == 0 { random.of(&ODD) } else { 'x' }).collect()
+        (0..length).map(|_| if random.below(3) == 0 { random.pick(&ODD) } else { 'x' }).collect()
     };
     for _ in 0..600 {
         let pairs = random.below(4);
@@ -435,10 +465,10 @@ pub(crate) async fn what_passes_the_check_is_taken_whatever_is_in_it<B: Bed>(bed
             meta,
             source: text(&mut random, 4),
             traceparent: Some(text(&mut random, 4)),
-            due: random.of(&[Due::NOW, Due::In(DELAY_MS_MAX), Due::At(0), Due::At(1 << 41)]),
-            max_attempts: random.of(&[None, Some(0), Some(1), Some(1_000), Some(1_001)]),
-            timeout_ms: random.of(&[None, Some(0), Some(1), Some(86_400_000), Some(86_400_001)]),
-            priority: random.of(&Priority::ALL),
+            due: random.pick(&[Due::NOW, Due::In(DELAY_MS_MAX), Due::At(0), Due::At(1 << 41)]),
+            max_attempts: random.pick(&[None, Some(0), Some(1), Some(1_000), Some(1_001)]),
+            timeout_ms: random.pick(&[None, Some(0), Some(1), Some(86_400_000), Some(86_400_001)]),
+            priority: random.pick(&Priority::ALL),
             payload: text(&mut random, 20).into(),
             on_conflict: OnConflict::Replace,
             ..job("a")

@@ -10,6 +10,7 @@ mod claiming;
 mod damage;
 mod enqueueing;
 mod listing;
+mod model;
 mod operating;
 mod random;
 mod redis_audit;
@@ -50,6 +51,8 @@ macro_rules! conformance {
                 a_replaced_retry_starts_clean
                 reschedule_on_conflict_changes_only_the_due_time
                 conflicts_of_kind_and_of_refusal_change_nothing
+                an_enqueue_that_changes_nothing_makes_no_lane
+                what_a_call_does_to_a_job_twice_is_one_event
                 one_id_twice_in_a_batch_is_one_job
                 generated_ids_and_ids_that_look_like_them_never_collide
                 a_queue_is_known_before_its_first_job_runs
@@ -104,6 +107,7 @@ macro_rules! conformance {
                 a_count_keeps_the_newest
                 a_limit_in_bytes_keeps_the_newest
                 prune_removes_what_is_over_its_age_and_only_that
+                prune_leaves_other_namespaces_alone
                 prune_never_touches_a_job_that_came_back
                 a_finished_id_is_remembered_after_its_record
                 the_memory_of_ids_is_bounded_in_bytes
@@ -143,8 +147,15 @@ macro_rules! conformance {
                 what_makes_a_job_claimable_earlier_wakes
                 a_backlog_wakes_nobody
                 a_recall_wakes_its_session;
-            random:
-                random_steps_keep_every_job_in_exactly_one_place;
+            model:
+                every_step_agrees_with_the_model_1
+                every_step_agrees_with_the_model_2
+                every_step_agrees_with_the_model_3
+                every_step_agrees_with_the_model_4
+                every_step_agrees_with_the_model_5
+                every_step_agrees_with_the_model_6
+                every_step_agrees_with_the_model_7
+                every_step_agrees_with_the_model_8;
             bulk:
                 a_hundred_thousand_due_jobs_are_taken_in_order
                 operators_verbs_take_thousands_at_once
@@ -155,3 +166,18 @@ macro_rules! conformance {
 
 conformance!(redis, crate::redis_bed::RedisBed);
 conformance!(sqlite, crate::sqlite_bed::SqliteBed);
+
+/// Runs of the model for as long as `make soak` asks.
+mod soak {
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "it takes as long as it is told to: make soak"]
+    async fn redis() {
+        super::model::soak::<crate::redis_bed::RedisBed>("redis").await;
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+    #[ignore = "it takes as long as it is told to: make soak"]
+    async fn sqlite() {
+        super::model::soak::<crate::sqlite_bed::SqliteBed>("sqlite").await;
+    }
+}

@@ -10,11 +10,8 @@ use hourhand::queue::{Lane, SessionId};
 use redis::{Commands, Connection};
 use redis_server::RedisServer;
 
-use crate::bed::{Bed, name};
+use crate::bed::{Bed, NAMESPACE, name};
 use crate::redis_audit::audit;
-
-/// The namespace of a bed's first store.
-const NAMESPACE: &str = "bed";
 
 /// A Redis with one namespace in use.
 pub(crate) struct RedisBed {

@@ -136,6 +136,20 @@ pub(crate) async fn prune_removes_what_is_over_its_age_and_only_that<B: Bed>(bed
     assert_eq!(counts.queues.iter().map(|q| q.completed + q.dead + q.cancelled).sum::<u64>(), 2);
 }
 
+pub(crate) async fn prune_leaves_other_namespaces_alone<B: Bed>(bed: B) {
+    let (store, other) = (bed.store(), bed.open("beside").await);
+    for store in [store as &dyn Store, &other] {
+        finish_all(store, &[job_with_id("a", "x")], completed(b""), Retention { age_ms: Some(1), ..KEEP })
+            .await;
+    }
+    tokio::time::sleep(std::time::Duration::from_millis(3)).await;
+    assert_eq!(prune_all(store).await.jobs, 1);
+    assert_eq!(state(&other, &id("x")).await, State::Completed);
+    assert_eq!(bed.audit().await, Vec::<String>::new());
+    assert_eq!(prune_all(&other).await.jobs, 1);
+    assert_eq!(bed.audit().await, Vec::<String>::new());
+}
+
 pub(crate) async fn prune_never_touches_a_job_that_came_back<B: Bed>(bed: B) {
     let store = bed.store();
     finish_all(store, &[job_with_id("a", "x")], dead(), Retention { age_ms: Some(1), ..KEEP }).await;

@@ -46,7 +46,7 @@ const CHECKS: [(&str, &str); 16] = [
     ),
     (
         "an id without a record",
-        "SELECT id FROM ids WHERE record NOT IN (SELECT record FROM jobs WHERE given = 1)",
+        "SELECT id FROM ids WHERE record IS NOT NULL AND record NOT IN (SELECT record FROM jobs WHERE given = 1)",
     ),
     (
         "an id that does not lead to its record",

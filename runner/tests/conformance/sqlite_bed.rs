@@ -1,21 +1,18 @@
 //! The SQLite store's bed: a file in a folder of its own, and a hand inside it.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering::Relaxed};
 
 use async_trait::async_trait;
 use hourhand::clock::{HostClock, SystemClock};
 use hourhand::job::JobView;
-use hourhand::queue::sqlite::{SqlEdit, SqliteOptions, SqliteStore};
+use hourhand::queue::sqlite::{Durability, SqlEdit, SqliteOptions, SqliteStore};
 use hourhand::queue::{Lane, SessionId};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-use crate::bed::{Bed, name};
+use crate::bed::{Bed, NAMESPACE, name};
 use crate::sqlite_audit::audit;
-
-/// The namespace of a bed's first store.
-const NAMESPACE: &str = "bed";
 
 /// A file with one namespace in use.
 pub(crate) struct SqliteBed {
@@ -24,17 +21,20 @@ pub(crate) struct SqliteBed {
     store: SqliteStore,
 }
 
-/// The machine's clocks with a wall clock that is set by hand.
+/// The machine's clocks, moved by hand, in microseconds: both when time passes, the wall clock alone when it is set.
 #[derive(Default)]
-struct SteppedClock(AtomicI64);
+struct SteppedClock {
+    passed: AtomicU64,
+    set: AtomicI64,
+}
 
 impl HostClock for SteppedClock {
     fn wall_us(&self) -> u64 {
-        SystemClock.wall_us().saturating_add_signed(self.0.load(Relaxed))
+        (SystemClock.wall_us() + self.passed.load(Relaxed)).saturating_add_signed(self.set.load(Relaxed))
     }
 
     fn boot_us(&self) -> u64 {
-        SystemClock.boot_us()
+        SystemClock.boot_us() + self.passed.load(Relaxed)
     }
 
     fn boot_id(&self) -> &str {
@@ -49,9 +49,9 @@ fn faults() -> Vec<SqlEdit> {
     vec![SqlEdit { find, replace }]
 }
 
-fn open(folder: &TempDir, clock: &Arc<SteppedClock>, namespace: &str) -> SqliteStore {
+fn open(folder: &TempDir, clock: &Arc<SteppedClock>, namespace: &str, durability: Durability) -> SqliteStore {
     let clock = Arc::clone(clock) as Arc<dyn HostClock>;
-    let options = SqliteOptions { clock, sql_edits: faults(), ..SqliteOptions::default() };
+    let options = SqliteOptions { clock, durability, sql_edits: faults(), ..SqliteOptions::default() };
     SqliteStore::open(&folder.path().join("jobs.db"), &name(namespace), options).expect("a path")
 }
 
@@ -75,7 +75,7 @@ impl Bed for SqliteBed {
     async fn start() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let clock = Arc::default();
-        let store = open(&folder, &clock, NAMESPACE);
+        let store = open(&folder, &clock, NAMESPACE, Durability::Full);
         Self { folder, clock, store }
     }
 
@@ -84,7 +84,8 @@ impl Bed for SqliteBed {
     }
 
     async fn open(&self, namespace: &str) -> SqliteStore {
-        open(&self.folder, &self.clock, namespace)
+        // Nobody pulls the plug.
+        open(&self.folder, &self.clock, namespace, Durability::Normal)
     }
 
     async fn lose_record(&self, job: &JobView) {
@@ -139,7 +140,12 @@ impl Bed for SqliteBed {
     }
 
     async fn step_clock(&self, ms: i64) -> bool {
-        self.clock.0.fetch_add(ms * 1_000, Relaxed);
+        self.clock.set.fetch_add(ms * 1_000, Relaxed);
+        true
+    }
+
+    async fn pass_time(&self, ms: u64) -> bool {
+        self.clock.passed.fetch_add(ms * 1_000, Relaxed);
         true
     }
 }

@@ -3,10 +3,11 @@
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 
-use hourhand::queue::{ListQuery, Store, StoreError};
+use hourhand::queue::sqlite::{SqliteOptions, SqliteStore};
+use hourhand::queue::{ListQuery, Store, StoreError, Wake};
 use rusqlite::Connection;
 
-use crate::bed::{Hand, job};
+use crate::bed::{Hand, job, name};
 use crate::child::{Child, run, say};
 use crate::kit::{assert_whole, beside, close, quick_store, store, stranger};
 
@@ -57,7 +58,6 @@ async fn what_is_no_store_is_refused_and_left_as_it_is() {
     }
     // A header that promises a database, and nothing behind it.
     assert_refused(&file("header.db", b"SQLite format 3\0 and then something"), "name another file").await;
-    assert_refused(folder.path(), "is a folder: expected the path of a file, such as").await;
 
     let foreign = folder.path().join("foreign.db");
     Connection::open(&foreign).expect("made").execute_batch("CREATE TABLE songs (title)").expect("made");
@@ -91,19 +91,43 @@ async fn the_log_of_another_program_stays_as_it_is() {
     assert_eq!(std::fs::read(beside(&dead, "-wal")).expect("its log"), log, "unchanged");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_missing_folder_is_named_and_the_store_works_once_it_is_there() {
+#[test]
+fn a_folder_and_a_file_in_no_folder_are_refused_at_once() {
     let folder = tempfile::tempdir().expect("a folder");
-    let file = folder.path().join("none yet").join("jobs.db");
-    let store = store(&file);
-    let mut wakes = store.wakes();
-    for error in errors(&store).await {
-        assert!(matches!(error, StoreError::Unreachable(_)), "{error:?}");
-        assert!(error.to_string().contains("none yet; make it first"), "{error}");
+    let none = folder.path().join("none yet").join("jobs.db");
+    for (path, word) in [
+        (folder.path(), "is a folder: expected the path of a file, such as"),
+        (&none, "none yet; make it first"),
+    ] {
+        match SqliteStore::open(path, &name("faults"), SqliteOptions::default()) {
+            Err(StoreError::Invalid(text)) => assert!(text.contains(word), "{text}"),
+            other => panic!("{:?}", other.err()),
+        }
     }
-    std::fs::create_dir(file.parent().expect("a folder")).expect("made");
-    store.enqueue(&[job("a")]).await.expect("taken");
-    assert!(wakes.recv().await.is_some(), "and the listener has found it");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_folder_that_goes_is_named_and_the_store_works_once_it_is_there_again() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let inner = folder.path().join("inner");
+    let file = inner.join("jobs.db");
+    std::fs::create_dir(&inner).expect("made");
+    let store = store(&file);
+    std::fs::remove_dir(&inner).expect("removed");
+    let mut wakes = store.wakes();
+    for _ in 0..2 {
+        let errors = errors(&store).await;
+        assert_eq!(errors.len(), 7);
+        for error in errors {
+            assert!(matches!(error, StoreError::Unreachable(_)), "{error:?}");
+            assert!(error.to_string().contains("inner; make it first"), "{error}");
+        }
+        // And so it is when it goes while the store is open.
+        std::fs::create_dir(&inner).expect("made");
+        store.enqueue(&[job("a")]).await.expect("taken");
+        assert_eq!(wakes.recv().await, Some(Wake::Missed), "and the listener has found it");
+        std::fs::remove_dir_all(&inner).expect("removed");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

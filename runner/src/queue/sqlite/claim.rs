@@ -6,11 +6,11 @@ use super::SqliteStore;
 use super::fair::{in_turns, share_out};
 use super::heads::head;
 use super::link::Promise;
-use super::rows::{JOB_COLUMNS, JOB_TABLES, SUSPECTS, delete_waiting, read_job};
+use super::rows::{JOB_COLUMNS, SUSPECTS, delete_waiting, read_job};
 use super::tx::Tx;
 use crate::names::Name;
 use crate::queue::checks::check_claim;
-use crate::queue::{BATCH_PAYLOAD_BYTES_MAX, ClaimRequest, Claimed, ClaimedJob, Lease, StoreError};
+use crate::queue::{BATCH_PAYLOAD_BYTES_MAX, ClaimRequest, Claimed, ClaimedJob, Lane, Lease, StoreError};
 
 /// Entries that are no jobs' and are kept for people to look at.
 const SET_ASIDE_MAX: u64 = 10_000;
@@ -27,7 +27,7 @@ impl SqliteStore {
 /// A lane that is open to this claim.
 struct Open {
     lane: i64,
-    kind: Name,
+    name: Lane,
     max_attempts: u32,
     /// The first due time of each part.
     heads: [Option<u64>; 4],
@@ -90,7 +90,7 @@ fn open_lanes(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Vec<Open>, StoreErr
         }
         open.push(Open {
             lane: row.lane,
-            kind: wanted.lane.kind.clone(),
+            name: wanted.lane.clone(),
             max_attempts: wanted.max_attempts,
             heads,
         });
@@ -119,9 +119,9 @@ fn fair(
         if lane.heads[usize::from(part) - 1].is_none_or(|head| head as i64 > to) {
             continue;
         }
-        match kinds.iter_mut().find(|(kind, _)| *kind == &lane.kind) {
+        match kinds.iter_mut().find(|(kind, _)| *kind == &lane.name.kind) {
             Some((_, lanes)) => lanes.push(of),
-            None => kinds.push((&lane.kind, vec![of])),
+            None => kinds.push((&lane.name.kind, vec![of])),
         }
     }
     let mut read: HashMap<usize, Reading> = HashMap::new();
@@ -185,7 +185,7 @@ fn take(
     open: &[Open],
     entries: &[Entry],
 ) -> Result<(Vec<ClaimedJob>, u64), StoreError> {
-    let sql = format!("SELECT {JOB_COLUMNS} FROM {JOB_TABLES} WHERE record = ?1");
+    let sql = format!("SELECT {JOB_COLUMNS} FROM jobs WHERE record = ?1");
     let (mut jobs, mut bytes, mut damaged) = (Vec::with_capacity(entries.len()), 0, 0);
     for entry in entries {
         let lane = &open[entry.of];
@@ -194,7 +194,8 @@ fn take(
             damaged += 1;
             continue;
         }
-        let Some((job, _)) = tx.row(&sql, [entry.record], read_job)?.flatten() else {
+        let Some((job, _)) = tx.row(&sql, [entry.record], |row| read_job(row, lane.name.clone()))?.flatten()
+        else {
             set_aside(tx, lane, entry, "orphan")?;
             damaged += 1;
             continue;

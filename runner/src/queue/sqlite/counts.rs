@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, HashMap};
 
 use super::SqliteStore;
-use super::finish::{expired, forget, remembered, trim_memory};
+use super::finish::{Gone, expired, forget, remembered, trim_memory};
 use super::link::Promise;
 use super::tx::Tx;
 use super::wakes::trim_signals;
@@ -144,11 +144,12 @@ fn leases(tx: &Tx<'_>) -> Result<HashMap<i64, (u64, u64)>, StoreError> {
 /// Removes finished jobs and remembered ids whose time is over, and gives room back to the disk, up to a bound.
 fn prune(tx: &Tx<'_>) -> Result<Pruned, StoreError> {
     let mut pruned = Pruned::default();
-    let mut newly_remembered = 0;
+    let mut gone = Gone::default();
     for old in expired(tx, PRUNE_JOBS)? {
-        newly_remembered += old.drop(tx)?;
+        gone.drop(tx, old)?;
         pruned.jobs += 1;
     }
+    let newly_remembered = gone.count(tx)?;
     for (queue, id) in remembered(tx, tx.now_ms, PRUNE_JOBS)? {
         forget(tx, queue, &id)?;
         pruned.ids += 1;

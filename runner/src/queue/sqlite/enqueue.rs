@@ -8,7 +8,7 @@ use super::finish::{count_remembered, drop_logs};
 use super::heads::Heads;
 use super::link::Promise;
 use super::rows::{JobRow, PastRow, Waiting, finished_state, part_of, priority_number};
-use super::tx::{LaneRow, Tx};
+use super::tx::{LaneNumbers, Tx};
 use crate::job::{DELAY_MS_MAX, Due, NewJob, OnConflict, State};
 use crate::names::JobId;
 use crate::queue::checks::{check_batch, generated_record, random_text};
@@ -53,6 +53,8 @@ struct Batch<'a> {
     heads: Heads,
     /// Records of this batch.
     made: HashSet<u64>,
+    /// Records that it moved or replaced: what else it does to them is no event of its own.
+    told: HashSet<u64>,
     /// How many of them each queue got.
     counts: HashMap<i64, u64>,
     /// The last number that was given out.
@@ -68,6 +70,7 @@ impl<'a> Batch<'a> {
             suffix,
             heads: Heads::default(),
             made: HashSet::new(),
+            told: HashSet::new(),
             counts: HashMap::new(),
             last: tx.number("SELECT last FROM sequence", [])?,
             lookalikes: tx.number("SELECT lookalikes FROM namespaces WHERE ns = ?1", [tx.ns])? > 0,
@@ -90,16 +93,19 @@ impl<'a> Batch<'a> {
 
     fn take(&mut self, index: usize, job: &NewJob) -> Result<Enqueued, StoreError> {
         let due_ms = self.due_ms(index, job.due)?;
-        let lane = self.tx.lane(&Lane { queue: job.queue.clone(), kind: job.kind.clone() })?;
-        let Some(id) = &job.id else { return self.create(lane, job, None, due_ms) };
-        match self.existing(lane, id)? {
-            None => self.create(lane, job, Some(id), due_ms),
+        let Some(id) = &job.id else { return self.create(job, None, due_ms) };
+        let existing = match self.tx.find_queue(&job.queue)? {
+            Some(queue) => self.existing(queue, id)?,
+            None => None,
+        };
+        match existing {
+            None => self.create(job, Some(id), due_ms),
             Some(Existing::Remembered { state, due_ms }) => {
                 let kept = job.on_conflict == OnConflict::Keep;
                 let disposition = if kept { Disposition::Kept } else { Disposition::Conflict };
                 Ok(Enqueued { id: id.clone(), disposition, state, due_ms })
             }
-            Some(Existing::Job(old)) => self.conflict(lane, job, id, &old, due_ms),
+            Some(Existing::Job(old)) => self.conflict(job, id, &old, due_ms),
         }
     }
 
@@ -117,11 +123,11 @@ impl<'a> Batch<'a> {
         Ok(due_ms)
     }
 
-    fn existing(&self, lane: LaneRow, id: &JobId) -> Result<Option<Existing>, StoreError> {
+    fn existing(&self, queue: i64, id: &JobId) -> Result<Option<Existing>, StoreError> {
         let tx = self.tx;
         let found = tx.row(
             "SELECT record, state, due_ms, forget_ms FROM ids WHERE queue = ?1 AND id = ?2",
-            (lane.queue, id.as_str()),
+            (queue, id.as_str()),
             |row| {
                 Ok((
                     row.get::<_, Option<u64>>(0)?,
@@ -152,18 +158,13 @@ impl<'a> Batch<'a> {
         let made = found.is_none();
         let job = JobRow::load(tx, record)?;
         Ok(job
-            .filter(|job| !made || !job.given && job.queue == lane.queue && job.id == id.as_str())
+            .filter(|job| !made || !job.given && job.queue == queue && job.id == id.as_str())
             .map(|job| Existing::Job(Box::new(job))))
     }
 
-    fn create(
-        &mut self,
-        lane: LaneRow,
-        job: &NewJob,
-        id: Option<&JobId>,
-        due_ms: u64,
-    ) -> Result<Enqueued, StoreError> {
+    fn create(&mut self, job: &NewJob, id: Option<&JobId>, due_ms: u64) -> Result<Enqueued, StoreError> {
         let tx = self.tx;
+        let lane = tx.lane(&Lane { queue: job.queue.clone(), kind: job.kind.clone() })?;
         let mut record = self.next_number();
         let id = match id {
             Some(id) => {
@@ -195,7 +196,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Whether nobody chose this id for a job.
-    fn is_free(&self, lane: LaneRow, id: &str) -> Result<bool, StoreError> {
+    fn is_free(&self, lane: LaneNumbers, id: &str) -> Result<bool, StoreError> {
         if !self.lookalikes {
             return Ok(true);
         }
@@ -206,7 +207,7 @@ impl<'a> Batch<'a> {
     }
 
     /// Makes a chosen id lead to a record.
-    fn bind(&mut self, lane: LaneRow, id: &JobId, record: u64) -> Result<(), StoreError> {
+    fn bind(&mut self, lane: LaneNumbers, id: &JobId, record: u64) -> Result<(), StoreError> {
         let tx = self.tx;
         let forgotten = tx.exec(
             "DELETE FROM ids WHERE queue = ?1 AND id = ?2 AND record IS NULL",
@@ -226,13 +227,13 @@ impl<'a> Batch<'a> {
 
     fn conflict(
         &mut self,
-        lane: LaneRow,
         job: &NewJob,
         id: &JobId,
         old: &JobRow,
         due_ms: u64,
     ) -> Result<Enqueued, StoreError> {
-        let free = old.is_waiting() && old.lane == lane.lane;
+        let lane = self.tx.find_lane(&Lane { queue: job.queue.clone(), kind: job.kind.clone() })?;
+        let free = old.is_waiting() && lane.is_some_and(|lane| lane.lane == old.lane);
         match job.on_conflict {
             OnConflict::Keep => Ok(Enqueued {
                 id: id.clone(),
@@ -241,7 +242,7 @@ impl<'a> Batch<'a> {
                 due_ms: old.due_ms(),
             }),
             OnConflict::Replace if free => {
-                self.replace(lane, job, id, old, due_ms)?;
+                self.replace(job, id, old, due_ms)?;
                 Ok(self.answer(id.clone(), Disposition::Replaced, due_ms))
             }
             OnConflict::Reschedule if free => {
@@ -258,29 +259,23 @@ impl<'a> Batch<'a> {
     }
 
     /// The new job takes the record and a new place in the order; nothing of the old one's past stays.
-    fn replace(
-        &mut self,
-        lane: LaneRow,
-        job: &NewJob,
-        id: &JobId,
-        old: &JobRow,
-        due_ms: u64,
-    ) -> Result<(), StoreError> {
-        let (tx, record) = (self.tx, old.record);
+    fn replace(&mut self, job: &NewJob, id: &JobId, old: &JobRow, due_ms: u64) -> Result<(), StoreError> {
+        let (tx, record, lane) = (self.tx, old.record, old.lane);
         old.waiting().delete(tx)?;
         tx.exec("DELETE FROM jobs WHERE record = ?1", [record])?;
-        insert_job(tx, record, lane.lane, id, job, due_ms)?;
+        insert_job(tx, record, lane, id, job, due_ms)?;
         if !old.given {
             tx.exec("UPDATE jobs SET given = 0 WHERE record = ?1", [record])?;
         }
         let mut place = record;
         if !self.made.contains(&record) {
             place = self.next_number();
+            self.told.insert(record);
             PastRow::fresh(0, 0, due_ms, place).save(tx, record)?;
             drop_logs(tx, record)?;
         }
         let part = part_of(job.priority, 0);
-        self.heads.put(tx, &Waiting { lane: lane.lane, part, due_ms, place, record, attempt: 0, crashes: 0 })
+        self.heads.put(tx, &Waiting { lane, part, due_ms, place, record, attempt: 0, crashes: 0 })
     }
 
     /// Only the due time changes.
@@ -294,7 +289,9 @@ impl<'a> Batch<'a> {
             let fresh = PastRow::fresh(0, 0, due_ms, record);
             let mut past = old.past.clone().unwrap_or(fresh);
             past.due_ms = due_ms;
-            past.note(tx, "rescheduled", "", "", "");
+            if self.told.insert(record) {
+                past.note(tx, "rescheduled", "", "", "");
+            }
             past.save(tx, record)?;
         }
         self.heads.put(tx, &Waiting { due_ms, ..entry })

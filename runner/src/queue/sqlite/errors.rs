@@ -17,10 +17,6 @@ pub(super) fn store_error(error: &rusqlite::Error, path: &Path) -> StoreError {
         )),
         Some(ErrorCode::DiskFull) => full(path),
         Some(ErrorCode::OutOfMemory) => StoreError::Full(format!("{place}: no memory left")),
-        Some(ErrorCode::CannotOpen) if path.is_dir() => StoreError::Refused(format!(
-            "{place} is a folder: expected the path of a file, such as {}",
-            path.join("hourhand.db").display()
-        )),
         Some(ErrorCode::CannotOpen) => StoreError::Unreachable(cannot_open(path)),
         Some(ErrorCode::ReadOnly) if extended == ffi::SQLITE_READONLY_DBMOVED => {
             StoreError::Unreachable(format!("{place} was moved or deleted while it was open"))
@@ -58,15 +54,31 @@ fn full(path: &Path) -> StoreError {
     StoreError::Full(format!("{}: the disk is full; free some space, and work goes on", path.display()))
 }
 
+/// What cannot be the place of a file, and is said at once rather than waited for.
+///
+/// # Errors
+/// What is wrong with the path.
+pub(super) fn check_place(path: &Path) -> Result<(), StoreError> {
+    misplaced(path).map_or(Ok(()), |problem| Err(StoreError::Invalid(problem)))
+}
+
+fn misplaced(path: &Path) -> Option<String> {
+    let place = path.display();
+    if path.is_dir() {
+        return Some(format!(
+            "{place} is a folder: expected the path of a file, such as {place}/hourhand.db"
+        ));
+    }
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty())?;
+    (!folder.is_dir())
+        .then(|| format!("{place} cannot be opened: there is no folder {}; make it first", folder.display()))
+}
+
 fn cannot_open(path: &Path) -> String {
     let place = path.display();
-    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-    match folder {
-        Some(folder) if !folder.is_dir() => {
-            format!("{place} cannot be opened: there is no folder {}; make it first", folder.display())
-        }
-        _ => format!(
+    misplaced(path).unwrap_or_else(|| {
+        format!(
             "{place} cannot be opened: this user needs the right to read and write the file and its folder"
-        ),
-    }
+        )
+    })
 }

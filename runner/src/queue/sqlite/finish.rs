@@ -141,15 +141,15 @@ fn trim_kept(tx: &Tx<'_>, queue: i64, letter: &str, batch: &Batch) -> Result<u64
     if !over(jobs, bytes) {
         return Ok(0);
     }
-    let mut remembered = 0;
+    let mut gone = Gone::default();
     for old in oldest(tx, queue, letter, 2 * batch.added + 10)? {
         if !over(jobs, bytes) {
             break;
         }
         (jobs, bytes) = (jobs.saturating_sub(1), bytes.saturating_sub(old.bytes));
-        remembered += old.drop(tx)?;
+        gone.drop(tx, old)?;
     }
-    Ok(remembered)
+    gone.count(tx)
 }
 
 /// A finished job that is to go.
@@ -163,7 +163,7 @@ pub(super) struct Old {
     forget_ms: u64,
 }
 
-const OLD_COLUMNS: &str = "SELECT record, queue, state, bytes, due_ms, forget_ms FROM past";
+const OLD_COLUMNS: &str = "SELECT record, queue, state, bytes, due_ms, forget_ms";
 
 fn read_old(row: &rusqlite::Row<'_>) -> rusqlite::Result<Old> {
     Ok(Old {
@@ -178,7 +178,9 @@ fn read_old(row: &rusqlite::Row<'_>) -> rusqlite::Result<Old> {
 
 fn oldest(tx: &Tx<'_>, queue: i64, letter: &str, limit: u64) -> Result<Vec<Old>, StoreError> {
     tx.rows(
-        &format!("{OLD_COLUMNS} WHERE queue = ?1 AND state = ?2 ORDER BY ended_ms, record LIMIT ?3"),
+        &format!(
+            "{OLD_COLUMNS} FROM past WHERE queue = ?1 AND state = ?2 ORDER BY ended_ms, record LIMIT ?3"
+        ),
         (queue, letter, limit),
         read_old,
     )
@@ -186,11 +188,8 @@ fn oldest(tx: &Tx<'_>, queue: i64, letter: &str, limit: u64) -> Result<Vec<Old>,
 
 /// Finished jobs whose time is over.
 pub(super) fn expired(tx: &Tx<'_>, limit: u64) -> Result<Vec<Old>, StoreError> {
-    tx.rows(
-        &format!("{OLD_COLUMNS} WHERE expire_ms <= ?1 ORDER BY expire_ms LIMIT ?2"),
-        (tx.now_ms, limit),
-        read_old,
-    )
+    let of_queues = "FROM queues CROSS JOIN past USING (queue) WHERE ns = ?1 AND expire_ms <= ?2 LIMIT ?3";
+    tx.rows(&format!("{OLD_COLUMNS} {of_queues}"), (tx.ns, tx.now_ms, limit), read_old)
 }
 
 impl Old {
@@ -206,14 +205,34 @@ impl Old {
             forget_ms: end.forget_ms,
         })
     }
+}
 
-    /// Removes the job with all that belongs to it; how many ids are remembered by it.
-    pub(super) fn drop(&self, tx: &Tx<'_>) -> Result<u64, StoreError> {
+/// Finished jobs that one call removes.
+#[derive(Debug, Default)]
+pub(super) struct Gone {
+    kept: HashMap<(i64, String), (i64, i64)>,
+    remembered: u64,
+}
+
+impl Gone {
+    /// Removes a job with all that belongs to it.
+    pub(super) fn drop(&mut self, tx: &Tx<'_>, old: Old) -> Result<(), StoreError> {
+        let Old { record, queue, state, bytes, due_ms, forget_ms } = old;
         let id: Option<String> =
-            tx.row("SELECT id FROM jobs WHERE record = ?1 AND given = 1", [self.record], |row| row.get(0))?;
-        count_kept(tx, self.queue, &self.state, -1, -(self.bytes as i64))?;
-        let memory = Memory { state: &self.state, due_ms: self.due_ms, forget_ms: self.forget_ms };
-        drop_record(tx, self.record, self.queue, id.as_deref(), Some(memory))
+            tx.row("SELECT id FROM jobs WHERE record = ?1 AND given = 1", [record], |row| row.get(0))?;
+        let memory = Memory { state: &state, due_ms, forget_ms };
+        self.remembered += drop_record(tx, record, queue, id.as_deref(), Some(memory))?;
+        let kept = self.kept.entry((queue, state)).or_default();
+        (kept.0, kept.1) = (kept.0 - 1, kept.1 - bytes as i64);
+        Ok(())
+    }
+
+    /// Counts what is gone; how many ids are remembered by it.
+    pub(super) fn count(self, tx: &Tx<'_>) -> Result<u64, StoreError> {
+        for ((queue, letter), (jobs, bytes)) in self.kept {
+            count_kept(tx, queue, &letter, jobs, bytes)?;
+        }
+        Ok(self.remembered)
     }
 }
 

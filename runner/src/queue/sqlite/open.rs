@@ -1,5 +1,7 @@
 //! Opening the database: settings of a connection, and the numbered migrations.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::time::Duration;
 
@@ -54,7 +56,8 @@ fn attempt(path: &Path, until: Monotonic) -> Result<Connection, StoreError> {
     let foreign_log = bytes_of(&beside(path, "-wal")) > 0;
     let flags =
         OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_CREATE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let mut connection = Connection::open_with_flags(file, flags).map_err(fail)?;
+    make(&file);
+    let mut connection = Connection::open_with_flags(&file, flags).map_err(fail)?;
     wait_for_locks(&mut connection, until.saturating_duration_since(monotonic())).map_err(fail)?;
     connection.set_prepared_statement_cache_capacity(STATEMENTS_KEPT);
     // What another program has in its log stays there.
@@ -67,6 +70,15 @@ fn attempt(path: &Path, until: Monotonic) -> Result<Connection, StoreError> {
     connection.set_db_config(set_aside, false).map_err(fail)?;
     prepare(&mut connection, path, version)?;
     Ok(connection)
+}
+
+/// Makes an empty file if there is none, without opening it (see `files`). SQLite would let nobody but the owner write it,
+/// and the files beside it follow it: so the umask says whether the group may share the store. Others may not read what
+/// jobs carry.
+fn make(path: &Path) {
+    let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
+    // SAFETY: a terminated string that outlives the call. An error comes again when the file is opened, and is told there.
+    unsafe { libc::mknod(path.as_ptr(), libc::S_IFREG | 0o660, 0) };
 }
 
 /// Waits for other programs in naps, so that the lock is found soon after it is free.

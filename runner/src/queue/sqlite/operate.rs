@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 
 use super::SqliteStore;
-use super::finish::{Finished, Old, Policy, drop_record, trim_memory};
+use super::finish::{Finished, Gone, Old, Policy, drop_record, trim_memory};
 use super::heads::{Heads, head};
 use super::link::Promise;
 use super::read::locate;
@@ -144,8 +144,7 @@ struct Acting<'a> {
     tx: &'a Tx<'a>,
     heads: Heads,
     finished: Finished,
-    /// How many ids are remembered by what was deleted.
-    remembered: u64,
+    gone: Gone,
     recalled: HashSet<String>,
 }
 
@@ -155,7 +154,7 @@ impl<'a> Acting<'a> {
             tx,
             heads: Heads::default(),
             finished: Finished::default(),
-            remembered: 0,
+            gone: Gone::default(),
             recalled: HashSet::new(),
         }
     }
@@ -178,8 +177,9 @@ impl<'a> Acting<'a> {
             verdicts.push(verdict);
         }
         self.finished.retain(tx)?;
-        if self.remembered > 0 {
-            trim_memory(tx, IdMemory::default().bytes, self.remembered)?;
+        let remembered = self.gone.count(tx)?;
+        if remembered > 0 {
+            trim_memory(tx, IdMemory::default().bytes, remembered)?;
         }
         self.heads.signal(tx)?;
         for session in self.recalled {
@@ -285,7 +285,7 @@ impl<'a> Acting<'a> {
             return self.give_back(lease);
         }
         match job.past.as_ref().and_then(|past| Old::of(job.record, past)) {
-            Some(old) => self.remembered += old.drop(tx)?,
+            Some(old) => self.gone.drop(tx, old)?,
             None => {
                 job.waiting().delete(tx)?;
                 drop_record(tx, job.record, job.queue, job.given.then_some(&*job.id), None)?;

@@ -1,7 +1,7 @@
 //! Looking at jobs: where a job is, and everything about it.
 
 use super::SqliteStore;
-use super::rows::{JOB_COLUMNS, JOB_TABLES, LeaseRow, PastRow, read_job};
+use super::rows::{JOB_COLUMNS, LeaseRow, PastRow, read_job};
 use super::sessions::runner_of;
 use super::tx::Tx;
 use crate::job::JobView;
@@ -82,8 +82,16 @@ pub(super) fn locate(tx: &Tx<'_>, job: &JobRef) -> Result<Option<u64>, StoreErro
 
 /// Everything about a job, if it is there.
 pub(super) fn view_job(tx: &Tx<'_>, record: u64) -> Result<Option<JobView>, StoreError> {
-    let sql = format!("SELECT {JOB_COLUMNS} FROM {JOB_TABLES} WHERE record = ?1 AND ns = ?2");
-    let Some((job, due_ms)) = tx.row(&sql, (record, tx.ns), read_job)?.flatten() else { return Ok(None) };
+    let sql = format!(
+        "SELECT {JOB_COLUMNS}, name, kind FROM jobs JOIN lanes USING (lane) JOIN queues USING (queue) \
+         WHERE record = ?1 AND ns = ?2"
+    );
+    let read = |row: &rusqlite::Row<'_>| {
+        let (queue, kind) = (row.get::<_, String>(10)?, row.get::<_, String>(11)?);
+        let (Ok(queue), Ok(kind)) = (Name::new(&queue), Name::new(&kind)) else { return Ok(None) };
+        read_job(row, Lane { queue, kind })
+    };
+    let Some((job, due_ms)) = tx.row(&sql, (record, tx.ns), read)?.flatten() else { return Ok(None) };
     let past = PastRow::load(tx, record)?.map(|past| {
         let mut rest = &past.history[..];
         let events = std::iter::from_fn(|| netstring(&mut rest)).filter_map(read_event).collect();

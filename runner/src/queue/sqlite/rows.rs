@@ -3,12 +3,12 @@
 use bytes::Bytes;
 use rusqlite::Row;
 
-use super::tx::Tx;
+use super::tx::{LaneNumbers, Tx};
 use crate::job::{Job, Priority, State};
-use crate::names::{JobId, Name};
+use crate::names::JobId;
 use crate::outcome::{HISTORY_FIRST, HISTORY_LAST};
-use crate::queue::StoreError;
 use crate::queue::life::netstring;
+use crate::queue::{Lane, StoreError};
 
 /// What a record weighs beyond its texts and its payload, in bytes.
 const RECORD_COST: usize = 64;
@@ -70,37 +70,32 @@ pub(super) fn delete_waiting(
 }
 
 /// The columns of [`read_job`], in its order.
-pub(super) const JOB_COLUMNS: &str = "id, kind, name, priority, enqueued_ms, max_attempts, timeout_ms, meta, traceparent, \
-                                      source, payload, jobs.due_ms";
-/// Where they come from.
-pub(super) const JOB_TABLES: &str = "jobs JOIN lanes USING (lane) JOIN queues USING (queue)";
+pub(super) const JOB_COLUMNS: &str = "id, priority, enqueued_ms, max_attempts, timeout_ms, meta, traceparent, source, payload, \
+                                      jobs.due_ms";
 
-/// A job, and its due time as it was enqueued. `None` for a row that is none of ours.
-pub(super) fn read_job(row: &Row<'_>) -> rusqlite::Result<Option<(Job, u64)>> {
-    let (id, kind, queue): (String, String, String) = (row.get(0)?, row.get(1)?, row.get(2)?);
-    let (Ok(id), Ok(kind), Ok(queue)) = (JobId::new(&id), Name::new(&kind), Name::new(&queue)) else {
-        return Ok(None);
-    };
-    let meta: Option<String> = row.get(7)?;
-    let payload: Vec<u8> = row.get(10)?;
+/// A job of a lane, and its due time as it was enqueued. `None` for a row that is none of ours.
+pub(super) fn read_job(row: &Row<'_>, lane: Lane) -> rusqlite::Result<Option<(Job, u64)>> {
+    let Ok(id) = JobId::new(&row.get::<_, String>(0)?) else { return Ok(None) };
+    let meta: Option<String> = row.get(5)?;
+    let payload: Vec<u8> = row.get(8)?;
     let job = Job {
         id,
-        kind,
-        queue,
-        priority: match row.get::<_, u8>(3)? {
+        kind: lane.kind,
+        queue: lane.queue,
+        priority: match row.get::<_, u8>(1)? {
             1 => Priority::High,
             3 => Priority::Low,
             _ => Priority::Normal,
         },
-        enqueued_ms: row.get(4)?,
-        max_attempts: row.get(5)?,
-        timeout_ms: row.get(6)?,
+        enqueued_ms: row.get(2)?,
+        max_attempts: row.get(3)?,
+        timeout_ms: row.get(4)?,
         meta: meta.and_then(|meta| serde_json::from_str(&meta).ok()).unwrap_or_default(),
-        traceparent: row.get(8)?,
-        source: row.get(9)?,
+        traceparent: row.get(6)?,
+        source: row.get(7)?,
         payload: Bytes::from(payload),
     };
-    Ok(Some((job, row.get(11)?)))
+    Ok(Some((job, row.get(9)?)))
 }
 
 /// The lease of a job.
@@ -324,29 +319,39 @@ pub(super) struct JobRow {
 
 impl JobRow {
     pub(super) fn load(tx: &Tx<'_>, record: u64) -> Result<Option<Self>, StoreError> {
-        let Some(mut job) = Self::load_unleased(tx, record)? else { return Ok(None) };
+        let lane = tx.row(
+            "SELECT lane, queue FROM jobs JOIN lanes USING (lane) JOIN queues USING (queue) WHERE record = ?1 AND ns = ?2",
+            (record, tx.ns),
+            |row| Ok(LaneNumbers { lane: row.get(0)?, queue: row.get(1)? }),
+        )?;
+        let Some(lane) = lane else { return Ok(None) };
+        let Some(mut job) = Self::load_unleased(tx, record, lane)? else { return Ok(None) };
         job.lease = LeaseRow::load(tx, record)?;
         Ok(Some(job))
     }
 
-    /// As [`load`](Self::load), for whoever knows about the lease.
-    pub(super) fn load_unleased(tx: &Tx<'_>, record: u64) -> Result<Option<Self>, StoreError> {
+    /// As [`load`](Self::load), for whoever knows about its lane and lease.
+    pub(super) fn load_unleased(
+        tx: &Tx<'_>,
+        record: u64,
+        LaneNumbers { lane, queue }: LaneNumbers,
+    ) -> Result<Option<Self>, StoreError> {
         let row = tx.row(
-            "SELECT lane, queue, id, given, priority, max_attempts, due_ms, \
+            "SELECT id, given, priority, max_attempts, due_ms, \
              length(payload) + length(CAST(id AS BLOB)) + length(source) + ifnull(length(meta), 0) \
-             FROM jobs JOIN lanes USING (lane) JOIN queues USING (queue) WHERE record = ?1 AND ns = ?2",
-            (record, tx.ns),
+             FROM jobs WHERE record = ?1",
+            [record],
             |row| {
                 Ok(Self {
                     record,
-                    lane: row.get(0)?,
-                    queue: row.get(1)?,
-                    id: row.get(2)?,
-                    given: row.get(3)?,
-                    priority: row.get(4)?,
-                    max_attempts: row.get(5)?,
-                    due_ms: row.get(6)?,
-                    bytes: row.get::<_, usize>(7)? + RECORD_COST,
+                    lane,
+                    queue,
+                    id: row.get(0)?,
+                    given: row.get(1)?,
+                    priority: row.get(2)?,
+                    max_attempts: row.get(3)?,
+                    due_ms: row.get(4)?,
+                    bytes: row.get::<_, usize>(5)? + RECORD_COST,
                     past: None,
                     lease: None,
                 })

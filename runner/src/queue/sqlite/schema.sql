@@ -114,7 +114,7 @@ CREATE TABLE past (
   history      BLOB NOT NULL
 ) STRICT;
 CREATE INDEX finished ON past (queue, state, ended_ms, record) WHERE queue IS NOT NULL;
-CREATE INDEX expiring ON past (expire_ms) WHERE expire_ms IS NOT NULL;
+CREATE INDEX expiring ON past (queue, expire_ms) WHERE expire_ms IS NOT NULL;
 
 -- How many finished jobs of a state a queue keeps, and what they weigh.
 CREATE TABLE kept (

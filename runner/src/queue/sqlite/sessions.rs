@@ -169,13 +169,13 @@ impl<'a> Reclaim<'a> {
         let tx = self.tx;
         let found = LeaseRow::load(tx, seen.lease.record)?
             .filter(|lease| lease.session == *seen.lease.session.0 && lease.token == seen.lease.token);
-        let lane = tx.find_lane(&seen.lane)?.map(|lane| lane.lane);
-        let Some(lease) = found.filter(|lease| Some(lease.lane) == lane) else {
+        let lane = tx.find_lane(&seen.lane)?;
+        let Some((lease, lane)) = found.zip(lane).filter(|(lease, lane)| lease.lane == lane.lane) else {
             self.done.stale += 1;
             return Ok(());
         };
         lease.delete(tx)?;
-        let Some(job) = JobRow::load_unleased(tx, lease.record)? else {
+        let Some(job) = JobRow::load_unleased(tx, lease.record, lane)? else {
             // Its record is lost, and there is nothing to give back.
             self.done.stale += 1;
             return Ok(());

@@ -10,7 +10,7 @@ use super::finish::{Finished, Policy};
 use super::heads::Heads;
 use super::link::Promise;
 use super::rows::{JobRow, LeaseRow, PastRow, Waiting, part_of_number};
-use super::tx::Tx;
+use super::tx::{LaneNumbers, Tx};
 use crate::job::{DELAY_MS_MAX, State};
 use crate::outcome::Outcome;
 use crate::queue::checks::too_many;
@@ -33,7 +33,7 @@ impl SqliteStore {
 /// What a settlement is worth, before any is written.
 enum Worth {
     /// Its lease holds.
-    Valid(LeaseRow),
+    Valid(LeaseRow, LaneNumbers),
     /// That very lease has settled already.
     Again,
     Stale,
@@ -47,7 +47,7 @@ fn settle_all(tx: &Tx<'_>, settlements: &[Settlement]) -> Result<Vec<Settled>, S
             Some(first) if settlements[*first].lease == settlement.lease => Worth::Again,
             _ => worth(tx, index, settlement)?,
         };
-        if matches!(worth, Worth::Valid(_)) {
+        if matches!(worth, Worth::Valid(..)) {
             owners.insert(settlement.lease.record, index);
         }
         worths.push(worth);
@@ -58,8 +58,8 @@ fn settle_all(tx: &Tx<'_>, settlements: &[Settlement]) -> Result<Vec<Settled>, S
     let mut stale = 0;
     for (settlement, worth) in settlements.iter().zip(worths) {
         answers.push(match worth {
-            Worth::Valid(lease) => {
-                calls.settle(settlement, &lease)?;
+            Worth::Valid(lease, lane) => {
+                calls.settle(settlement, &lease, lane)?;
                 Settled::Done
             }
             Worth::Again => Settled::Done,
@@ -82,7 +82,7 @@ fn worth(tx: &Tx<'_>, index: usize, settlement: &Settlement) -> Result<Worth, St
     if let Some(found) = found.filter(|found| found.session == *lease.session.0 && found.token == lease.token)
     {
         return match tx.find_lane(&settlement.lane)? {
-            Some(lane) if lane.lane == found.lane => Ok(Worth::Valid(found)),
+            Some(lane) if lane.lane == found.lane => Ok(Worth::Valid(found, lane)),
             _ => Err(StoreError::Invalid(format!("settlement {index} of another lane than its job has"))),
         };
     }
@@ -107,11 +107,16 @@ struct Writing<'a> {
 }
 
 impl Writing<'_> {
-    fn settle(&mut self, settlement: &Settlement, lease: &LeaseRow) -> Result<(), StoreError> {
+    fn settle(
+        &mut self,
+        settlement: &Settlement,
+        lease: &LeaseRow,
+        lane: LaneNumbers,
+    ) -> Result<(), StoreError> {
         let tx = self.tx;
         lease.delete(tx)?;
         // A job of which the record is lost has nothing to settle; its lease goes all the same.
-        let Some(job) = JobRow::load_unleased(tx, lease.record)? else { return Ok(()) };
+        let Some(job) = JobRow::load_unleased(tx, lease.record, lane)? else { return Ok(()) };
         let outcome = &settlement.outcome;
         let counts = self.counts.entry(job.queue).or_default();
         match outcome {

@@ -15,12 +15,12 @@ use crate::queue::{Lane, SessionId, StoreError};
 #[derive(Debug, Default)]
 pub(super) struct Known {
     namespaces: HashMap<Name, i64>,
-    lanes: HashMap<(i64, Lane), LaneRow>,
+    lanes: HashMap<(i64, Lane), LaneNumbers>,
 }
 
 /// A lane as the tables name it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub(super) struct LaneRow {
+pub(super) struct LaneNumbers {
     pub(super) lane: i64,
     pub(super) queue: i64,
 }
@@ -125,7 +125,7 @@ impl<'a> Tx<'a> {
     }
 
     /// The lane's row, if there is one.
-    pub(super) fn find_lane(&self, lane: &Lane) -> Result<Option<LaneRow>, StoreError> {
+    pub(super) fn find_lane(&self, lane: &Lane) -> Result<Option<LaneNumbers>, StoreError> {
         let key = (self.ns, lane.clone());
         if let Some(row) = self.known.borrow().lanes.get(&key) {
             return Ok(Some(*row));
@@ -133,7 +133,7 @@ impl<'a> Tx<'a> {
         let found = self.row(
             "SELECT lane, queue FROM queues JOIN lanes USING (queue) WHERE ns = ?1 AND name = ?2 AND kind = ?3",
             (self.ns, lane.queue.as_str(), lane.kind.as_str()),
-            |row| Ok(LaneRow { lane: row.get(0)?, queue: row.get(1)? }),
+            |row| Ok(LaneNumbers { lane: row.get(0)?, queue: row.get(1)? }),
         )?;
         if let Some(row) = found {
             self.known.borrow_mut().lanes.insert(key, row);
@@ -142,7 +142,7 @@ impl<'a> Tx<'a> {
     }
 
     /// The lane's row; makes it, and its queue's, when there is none.
-    pub(super) fn lane(&self, lane: &Lane) -> Result<LaneRow, StoreError> {
+    pub(super) fn lane(&self, lane: &Lane) -> Result<LaneNumbers, StoreError> {
         if let Some(found) = self.find_lane(lane)? {
             return Ok(found);
         }

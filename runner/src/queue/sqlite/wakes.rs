@@ -72,6 +72,7 @@ impl Listener {
         if self.sender.blocking_send(Wake::Missed).is_err() {
             return Ok(());
         }
+        // The path may lead to another file later, and nobody writes to this one any more.
         while !self.sender.is_closed() && !self.shared.is_replaced(&opened) {
             let now = data_version(connection).map_err(fail)?;
             if version != Some(now) {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use crate::harness::redis_server::RedisServer;
+use super::redis_server::RedisServer;
 
 /// Sends one command; fails when it is refused.
 pub fn command(redis: &RedisServer, words: &[&str]) -> redis::Value {
