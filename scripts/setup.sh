@@ -39,5 +39,5 @@ if [ -n "$missing" ]; then
     echo "setup: installing$missing" >&2
     $root apt-get update -qq
     # shellcheck disable=SC2086 # a list of packages
-    DEBIAN_FRONTEND=noninteractive $root apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 fi
