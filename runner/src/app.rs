@@ -15,6 +15,7 @@ use crate::queue::sqlite::{SqliteOptions, SqliteStore};
 use crate::queue::{SessionId, Store, StoreError};
 use crate::registry::{Registry, RegistryConfig};
 use crate::sandbox::{Sandbox, SandboxConfig};
+use crate::service::ServiceManager;
 use crate::upkeep::session_file::{GoneSessions, SessionFile};
 use crate::worker::{Loops, Worker, WorkerConfig};
 
@@ -89,7 +90,9 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
     );
     let sandbox = Sandbox::new(sandbox_config(&settings))?;
     let registry = Registry::start(registry_config(&settings), Arc::clone(&sandbox))?;
-    let Some(identity) = first_contact(&*store, &mut stop).await? else {
+    let manager =
+        Arc::new(ServiceManager::find().context("cannot start the thread that tells the service manager")?);
+    let Some(identity) = first_contact(&*store, &manager, &mut stop).await? else {
         return Ok(RunnerEnd::Clean);
     };
     warn_of_set_up(&*store).await;
@@ -100,14 +103,17 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
     let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
         .context("cannot start the timer")?;
     crate::upkeep::start(&worker, &mut loops.serving);
-    loops.serving.spawn(say_when_serving(Arc::clone(&worker), registry.clone()));
+    loops.serving.spawn(say_when_serving(Arc::clone(&worker), registry.clone(), Arc::clone(&manager)));
 
     let ended = tokio::select! {
         () = stop.first() => Ok(()),
         () = idle(&worker, &registry), if settings.until_idle => Ok(()),
         Some(broken) = loops.serving.join_next() => Err(broken),
+        broken = &mut loops.settling => Err(broken),
     };
+    manager.stopping(worker.hand.counts().running);
     let end = stop_gracefully(&worker, loops, &mut stop).await;
+    manager.last_word();
     match end {
         RunnerEnd::Clean => drop(file),
         RunnerEnd::Unsettled => file.into_iter().for_each(SessionFile::leave),
@@ -151,7 +157,11 @@ fn worker_config(settings: &RunSettings) -> WorkerConfig {
 }
 
 /// Waits until the store answers. `None` when the runner was told to stop meanwhile.
-async fn first_contact(store: &dyn Store, stop: &mut StopSignals) -> anyhow::Result<Option<String>> {
+async fn first_contact(
+    store: &dyn Store,
+    manager: &ServiceManager,
+    stop: &mut StopSignals,
+) -> anyhow::Result<Option<String>> {
     let outage = crate::worker::Outage::default();
     let mut pace = crate::worker::Pace::default();
     loop {
@@ -163,9 +173,13 @@ async fn first_contact(store: &dyn Store, stop: &mut StopSignals) -> anyhow::Res
             Ok(identity) => {
                 outage.succeeded("identity");
                 outage.say();
+                manager.status("loading the handlers");
                 return Ok(Some(identity));
             }
-            Err(error) if error.is_passing() => outage.failed("identity", &error),
+            Err(error) if error.is_passing() => {
+                outage.failed("identity", &error);
+                manager.status("waiting for the store");
+            }
             Err(error) => return Err(error.into()),
         }
         tokio::select! {
@@ -222,8 +236,9 @@ async fn recover(store: &dyn Store, settings: &RunSettings, identity: &str) -> a
     Ok(())
 }
 
-/// Says which kinds are served once all modules of the start are loaded or broken; then waits for ever.
-async fn say_when_serving(worker: Arc<Worker>, registry: Registry) {
+/// Says which kinds are served once all modules of the start are loaded or broken; then keeps the service
+/// manager informed.
+async fn say_when_serving(worker: Arc<Worker>, registry: Registry, manager: Arc<ServiceManager>) {
     registry.settled().await;
     // So that whoever enqueues after this line finds the kinds served.
     if let Err(error) = worker.beat().await {
@@ -231,7 +246,8 @@ async fn say_when_serving(worker: Arc<Worker>, registry: Registry) {
     }
     let kinds: Vec<String> = worker.kinds().iter().map(ToString::to_string).collect();
     tracing::info!(kinds = kinds.join(","), session = %worker.session, "the runner serves");
-    std::future::pending::<()>().await;
+    manager.ready(&worker);
+    manager.watch(&worker).await;
 }
 
 /// Returns once no job that this runner serves is scheduled, ready or running anywhere.
@@ -293,7 +309,9 @@ async fn stop_gracefully(worker: &Arc<Worker>, loops: Loops, stop: &mut StopSign
     let clean = worker.hand.is_empty();
     let Loops { serving: _serving, settling } = loops;
     if clean {
-        let _ = tokio::time::timeout(LAST_WORDS, settling).await;
+        if !settling.is_finished() {
+            let _ = tokio::time::timeout(LAST_WORDS, settling).await;
+        }
         if let Err(error) = worker.store.end_session(&worker.session).await {
             tracing::warn!(%error, "the session stays registered until others see that it is gone");
         }

@@ -23,4 +23,5 @@ pub mod upkeep;
 pub mod app;
 pub mod cli;
 pub mod config;
+mod service;
 pub mod telemetry;

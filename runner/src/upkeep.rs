@@ -53,6 +53,7 @@ async fn beat_loop(worker: Arc<Worker>) {
         unknown: HashSet::new(),
     };
     while !worker.is_over() {
+        worker.progress.beat();
         let started = monotonic();
         match upkeep.beat().await {
             Ok(()) => worker.outage.succeeded("heartbeat"),
@@ -73,6 +74,7 @@ impl Upkeep {
     async fn beat(&mut self) -> Result<(), StoreError> {
         let worker = Arc::clone(&self.worker);
         let pulse = worker.beat().await?;
+        worker.progress.beat();
         answer_recalls(&worker, &pulse.recalls);
         self.look_at_leases(&pulse).await
     }
@@ -81,6 +83,7 @@ impl Upkeep {
     async fn look_at_leases(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
         let worker = Arc::clone(&self.worker);
         let leases = all_leases(&*worker.store).await?;
+        worker.progress.beat();
         let beats = pulse
             .sessions
             .iter()
@@ -90,6 +93,7 @@ impl Upkeep {
         let lost = self.observer.observe(monotonic(), &worker.session, beats, holders);
         self.give_back_unknown(&leases).await?;
         for session in lost {
+            worker.progress.beat();
             take_over(&*worker.store, &session, &leases, worker.config.retention_dead, "lost").await?;
         }
         Ok(())

@@ -26,6 +26,7 @@ mod lanes;
 mod logs;
 mod outage;
 mod policy;
+mod progress;
 mod run_job;
 mod settle;
 mod shortage;
@@ -34,6 +35,8 @@ mod timer;
 pub(crate) use hand::Hand;
 use hand::{InHand, Moment, Running};
 pub(crate) use outage::{Outage, Pace};
+use progress::Progress;
+pub(crate) use progress::Sign;
 use settle::Ended;
 use shortage::Shortage;
 
@@ -73,6 +76,7 @@ pub struct Worker {
     pub(crate) hand: Hand,
     clock: parking_lot::Mutex<ClockTracker>,
     pub(crate) outage: Outage,
+    pub(crate) progress: Progress,
     /// Ends the sleep of the claim loop.
     wake: Notify,
     /// A heartbeat is wanted now: an operator recalls a job, or there is news to tell.
@@ -126,6 +130,7 @@ impl Worker {
             guests,
             clock: parking_lot::Mutex::default(),
             outage: Outage::default(),
+            progress: Progress::default(),
             wake: Notify::new(),
             beat_wanted: Notify::new(),
             stopping: Notify::new(),

@@ -27,6 +27,7 @@ pub(super) async fn claim_loop(worker: Arc<Worker>) {
         damage_said: Throttled::new(),
     };
     while !worker.is_stopping() {
+        worker.progress.claim();
         let next = claimer.look(&worker).await;
         tokio::select! {
             () = next.wait(&worker) => {}
@@ -68,7 +69,10 @@ impl Next {
                     () = worker.wake.notified() => {}
                 }
             }
-            Self::Slot => worker.hand.changed.notified().await,
+            Self::Slot => {
+                // Bounded, so that a full runner shows life too.
+                let _ = tokio::time::timeout(LOOK_EVERY, worker.hand.changed.notified()).await;
+            }
             Self::Room { refused } => {
                 // Listen first: room may come between a look and the listening.
                 let freed = worker.sandbox.room_freed();
@@ -94,6 +98,7 @@ impl Claimer {
         let mut next_due: Option<Monotonic> = None;
         let mut claimed_any = false;
         for window in self.lanes.windows(CLAIM_LANES_MAX) {
+            worker.progress.claim();
             let room = worker.hand.room();
             let running = worker.hand.counts().running;
             let due_max = worker.shortage.bounded(room.due.min(BATCH_MAX), running, &worker.sandbox);

@@ -54,6 +54,11 @@ impl Outage {
         self.state.lock().succeeded(verb, monotonic());
     }
 
+    /// Whether some call failed when it was last tried.
+    pub(crate) fn is_on(&self) -> bool {
+        !self.state.lock().failing.is_empty()
+    }
+
     /// So many outcomes came too late: somebody else has the jobs, or they are gone.
     pub(crate) fn late(&self, jobs: u64) {
         self.state.lock().late += jobs;

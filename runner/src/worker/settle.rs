@@ -71,6 +71,7 @@ async fn write_logs(worker: &Worker, batch: &[Ended]) {
         .map(|running| super::logs::log_write(running))
         .collect();
     for chunk in super::logs::chunks(logs) {
+        worker.progress.settle();
         if let Err(error) = worker.store.write_logs(&chunk).await {
             worker.outage.failed("write_logs", &error);
             return;
@@ -84,6 +85,7 @@ async fn write_outcomes(worker: &Worker, batch: Vec<Ended>) {
     let settlements: Vec<Settlement> = batch.into_iter().map(|ended| ended.settlement).collect();
     let mut pace = Pace::default();
     loop {
+        worker.progress.settle();
         match worker.store.settle(&settlements).await {
             Ok(answers) => {
                 worker.outage.succeeded("settle");
