@@ -256,7 +256,10 @@ impl Shared {
     }
 
     /// As [`Link::read`], here and now.
-    fn read<T>(&self, work: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    pub(super) fn read<T>(
+        &self,
+        work: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let kept = self.readers.lock().pop().filter(|opened| !self.is_replaced(opened));
         let opened = match kept {
             Some(opened) => opened,
