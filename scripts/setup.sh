@@ -17,6 +17,11 @@ if [ ! -d "$(rustc --print sysroot)/lib/rustlib/$target" ]; then
 fi
 [ "${1:-tests}" = tests ] || exit 0
 
+# A toolchain of the minimal profile has neither.
+for component in rustfmt clippy; do
+    cargo "${component#rust}" --version >/dev/null 2>&1 || rustup component add "$component"
+done
+
 missing=""
 command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v sqlite3 >/dev/null 2>&1 || missing="$missing sqlite3"
@@ -27,9 +32,12 @@ python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3
 if [ -n "$missing" ]; then
     need apt-get "install$missing"
     root=""
-    [ "$(id -u)" -eq 0 ] || root=sudo
+    if [ "$(id -u)" -ne 0 ]; then
+        need sudo "as root: apt-get install$missing"
+        root=sudo
+    fi
     echo "setup: installing$missing" >&2
     $root apt-get update -qq
     # shellcheck disable=SC2086 # a list of packages
-    DEBIAN_FRONTEND=noninteractive $root apt-get install -y -qq --no-install-recommends $missing >/dev/null
+    $root env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $missing >/dev/null
 fi

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 use std::time::Duration;
@@ -21,10 +22,10 @@ fn from_root(path: &str) -> String {
 }
 
 /// Runs a binary that stands alone: nothing beside it, and nothing in its environment but where temporary files go.
-fn alone(dir: &Path, store: &str, args: &[&str]) -> Output {
+fn alone(dir: &Path, store: Option<&str>, args: &[&str]) -> Output {
     let output = Command::new(dir.join("hourhand"))
         .args(args)
-        .args(["--store", store])
+        .args(store.map(|store| ["--store", store]).into_iter().flatten())
         .current_dir(dir)
         .env_clear()
         .env("TMPDIR", dir.join("tmp"))
@@ -38,6 +39,13 @@ fn alone(dir: &Path, store: &str, args: &[&str]) -> Output {
 #[test]
 fn the_binary_alone_in_an_empty_folder_with_an_empty_environment_is_enough() {
     let redis = RedisServer::start();
+    for store in [None, Some(redis.url().as_str())] {
+        a_binary_alone_does_its_work(store);
+    }
+}
+
+/// On the store that is named, or on the embedded one that it makes.
+fn a_binary_alone_does_its_work(store: Option<&str>) {
     let dir = tempfile::tempdir().expect("a folder");
     fs::copy(BINARY, dir.path().join("hourhand")).expect("copy the binary");
     fs::create_dir(dir.path().join("tmp")).expect("a folder for temporary files");
@@ -45,13 +53,26 @@ fn the_binary_alone_in_an_empty_folder_with_an_empty_environment_is_enough() {
     let handler = dir.path().join("handlers/echo.wasm");
     fs::copy(guest("echo"), &handler).expect("copy a handler");
 
-    let run = |args: &[&str]| alone(dir.path(), &redis.url(), args);
+    let run = |args: &[&str]| alone(dir.path(), store, args);
     run(&["handler", "check", "handlers/echo.wasm"]);
     run(&["enqueue", "echo", "[1]", "--id", "one"]);
     run(&["run", "--until-idle"]);
     let shown = run(&["job", "show", "one", "--json"]);
     let job: Value = serde_json::from_slice(&shown.stdout).expect("JSON");
     assert_eq!((&job["state"], &job["result"]), (&"completed".into(), &"[1]".into()), "{job:#}");
+    assert_eq!(dir.path().join("hourhand.db").exists(), store.is_none());
+}
+
+#[test]
+fn the_umask_says_whether_the_group_shares_a_store() {
+    for (umask, wanted) in [("007", 0o660), ("022", 0o640), ("077", 0o600)] {
+        let dir = tempfile::tempdir().expect("a folder");
+        let line = format!("umask {umask}; exec {BINARY} enqueue echo 1");
+        let output = Command::new("sh").args(["-c", &line]).current_dir(&dir).env_clear().output();
+        assert!(output.expect("run a shell").status.success(), "umask {umask}");
+        let facts = fs::metadata(dir.path().join("hourhand.db")).expect("a store");
+        assert_eq!(facts.permissions().mode() & 0o777, wanted, "umask {umask}");
+    }
 }
 
 #[test]

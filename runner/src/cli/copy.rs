@@ -48,7 +48,7 @@ struct CopyOut {
 /// Runs `store copy`.
 pub(super) async fn run(context: &mut Context, args: &CopyArgs) -> Result<Code, Fault> {
     let (from, to) = open(context, args).await?;
-    let watched = Watch::begin(&*from).await?.to_the_end(&*from).await?;
+    let watched = Watch::begin(&*from).await?.through_all(&*from).await?;
     let expected = jobs_of(&*from).await?;
     let source = from.export_source().await?;
     let mut copy =
@@ -123,7 +123,7 @@ impl Watch {
     }
 
     /// Watches until it is sure that no runner works.
-    async fn to_the_end(self, store: &dyn Store) -> Result<Self, Fault> {
+    async fn through_all(self, store: &dyn Store) -> Result<Self, Fault> {
         if !self.span.is_zero() {
             note("watching whether a runner works on the source");
         }

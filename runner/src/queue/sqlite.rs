@@ -1,7 +1,8 @@
 //! The embedded store: an SQLite file that several processes share. Every verb of [`Store`] is one transaction, so
 //! that it is atomic.
 //!
-//! Only this module and those below it hold SQL. `link` is the way to the file, `tx` what a call works with, `rows` what a
+//! Only this module and those below it hold SQL. `link` is the way to the file, `writer` the thread that writes, `tx` what a
+//! call works with, `rows` what a
 //! job looks like in the tables (schema.sql).
 
 use std::path::{Path, PathBuf};
@@ -31,6 +32,7 @@ mod doctor;
 mod enqueue;
 mod errors;
 mod fair;
+mod files;
 mod finish;
 mod heads;
 mod link;
@@ -45,6 +47,7 @@ mod settle;
 mod time;
 mod tx;
 mod wakes;
+mod writer;
 
 /// What an acknowledged enqueue or settle survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -93,7 +93,7 @@ async fn operate(random: &mut Random, store: &dyn Store) {
         2..=4 => drop(store.requeue(&refs).await.expect("requeue")),
         5 => drop(store.delete(&refs).await.expect("delete")),
         6 | 7 => {
-            drop(store.reschedule(&refs[0], Due::In(random.below(30) as u64)).await.expect("reschedule"))
+            store.reschedule(&refs[0], Due::In(random.below(30) as u64)).await.expect("reschedule");
         }
         8 => store.pause(&queue).await.expect("pause"),
         9 => store.resume(&queue).await.expect("resume"),

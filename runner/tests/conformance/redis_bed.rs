@@ -41,7 +41,7 @@ pub(crate) fn key(rest: &str) -> String {
     format!("{NAMESPACE}:{{0}}:{rest}")
 }
 
-fn shown(bytes: &Vec<u8>) -> String {
+fn shown(bytes: &[u8]) -> String {
     format!("{:?}", String::from_utf8_lossy(bytes))
 }
 
@@ -101,7 +101,12 @@ impl Bed for RedisBed {
             let mut values: Vec<String> = match kind.as_str() {
                 "hash" => pairs(client.hgetall(&key).expect("a hash")),
                 "zset" => pairs(client.zrange_withscores(&key, 0, -1).expect("a sorted set")),
-                "set" => client.smembers::<_, Vec<Vec<u8>>>(&key).expect("a set").iter().map(shown).collect(),
+                "set" => client
+                    .smembers::<_, Vec<Vec<u8>>>(&key)
+                    .expect("a set")
+                    .iter()
+                    .map(|bytes| shown(bytes))
+                    .collect(),
                 "none" => continue,
                 _ => vec![shown(&client.get::<_, Vec<u8>>(&key).expect("a string"))],
             };

@@ -158,7 +158,7 @@ fn set_aside(tx: &Tx<'_>, table: &str, which: &str, params: impl Params + Clone)
 /// A row whatever it holds.
 fn row_json(row: &Row<'_>) -> rusqlite::Result<Value> {
     let mut all = serde_json::Map::new();
-    for (at, name) in row.as_ref().column_names().into_iter().enumerate() {
+    for (at, name) in row.as_ref().column_names().enumerate() {
         let value = match row.get_ref(at)? {
             ValueRef::Null => Value::Null,
             ValueRef::Integer(number) => json!(number),
