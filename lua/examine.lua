@@ -64,11 +64,11 @@ end
 
 local ASIDE = { [ORPHANS] = 'moved to the orphans', [DIRT] = 'moved to the dirt' }
 
+-- Stages the way of an entry out of its index.
 local function entry_out(lane, part, member, score, where)
   local key = lane[part]
   zrem(key, member)
-  local lane_name = part <= DUE_PARTS and lane.queue .. ':' .. lane.kind or key_name(key)
-  zadd(where, NOW_TEXT, lane_name .. ' ' .. score .. ' ' .. member)
+  zadd(where, NOW_TEXT, key_name(key) .. ' ' .. score .. ' ' .. member)
   return ASIDE[where]
 end
 
@@ -170,7 +170,10 @@ local function examine_id(job, lane)
     return true
   end
   local key, member = place_of(job, lane)
-  zrem(key, member)
+  local score = redis.call('ZSCORE', key, member)
+  if score then
+    entry_out(lane, job.letter == 'w' and job.part or DONE[job.letter], member, score, ORPHANS)
+  end
   job_aside(job, 'double-id', 'another job has the same id')
   return true
 end

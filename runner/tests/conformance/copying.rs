@@ -182,6 +182,8 @@ pub(crate) async fn what_a_complete_copy_brought_does_not_come_back<B: Bed>(bed:
     assert_eq!((counts[&Imported::Before], counts[&Imported::Copied]), (1, 1), "{counts:?}");
     assert_eq!(to.find(None, &gone.id).await, Ok(vec![]), "a job that ran is not run again");
     assert_eq!(state(&to, &id("new")).await, State::Scheduled);
+    let queues = to.counts().await.expect("counts").queues;
+    assert_eq!(queues[0].enqueued_total, 4, "of totals, only what came since is added");
     // Another source is another matter.
     let other = Source { name: "another".to_owned(), last: 100 };
     let items = export_all(from).await;
