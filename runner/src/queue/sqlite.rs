@@ -1,7 +1,8 @@
 //! The embedded store: an SQLite file that several processes share. Every verb of [`Store`] is one transaction, so
 //! that it is atomic.
 //!
-//! Only this module and those below it hold SQL. `link` is the way to the file, `tx` what a call works with, `rows` what a
+//! Only this module and those below it hold SQL. `link` is the way to the file, `writer` the thread that writes, `tx` what a
+//! call works with, `rows` what a
 //! job looks like in the tables (schema.sql).
 
 use std::path::{Path, PathBuf};
@@ -17,17 +18,21 @@ use crate::clock::{HostClock, SystemClock};
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
-    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, JobRef, Lane, LeaseSeen, ListQuery, LogWrite, Page,
-    Pruned, Pulse, Reclaimed, Retention, RunnerInfo, SessionId, SessionSeen, Settled, Settlement, Store,
-    StoreError, Verdict, Wake,
+    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, Exported, Finding, Imported, JobRef, Lane,
+    LeaseSeen, ListQuery, LogWrite, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo, SessionId,
+    SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict, Wake,
 };
 
 mod claim;
+mod copy_in;
+mod copy_out;
 mod counts;
 mod disk;
+mod doctor;
 mod enqueue;
 mod errors;
 mod fair;
+mod files;
 mod finish;
 mod heads;
 mod link;
@@ -42,6 +47,7 @@ mod settle;
 mod time;
 mod tx;
 mod wakes;
+mod writer;
 
 /// What an acknowledged enqueue or settle survives.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -254,5 +260,25 @@ impl Store for SqliteStore {
 
     async fn sessions(&self) -> Result<Vec<SessionSeen>, StoreError> {
         self.all_sessions().await
+    }
+
+    async fn doctor(&self, repair: bool) -> Result<Vec<Finding>, StoreError> {
+        self.look_at_all(repair).await
+    }
+
+    async fn export_source(&self) -> Result<Source, StoreError> {
+        self.as_source().await
+    }
+
+    async fn export(&self, cursor: Option<String>) -> Result<Page<Exported>, StoreError> {
+        self.export_page(cursor).await
+    }
+
+    async fn import(&self, source: &Source, items: &[Exported]) -> Result<Vec<Imported>, StoreError> {
+        self.import_items(source, items).await
+    }
+
+    async fn import_done(&self, source: &Source) -> Result<(), StoreError> {
+        self.import_end(source).await
     }
 }

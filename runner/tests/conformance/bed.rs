@@ -130,10 +130,9 @@ pub(crate) async fn list_all(store: &dyn Store, query: &ListQuery) -> Vec<JobVie
         let page = store.list(&query).await.expect("list answers");
         assert!(page.items.len() <= query.limit, "a page holds at most what was asked for");
         items.extend(page.items);
-        match page.cursor {
-            Some(cursor) => query.cursor = Some(cursor),
-            None => return items,
-        }
+        let Some(cursor) = page.cursor else { return items };
+        assert_ne!(query.cursor.as_ref(), Some(&cursor), "each page goes on");
+        query.cursor = Some(cursor);
     }
 }
 

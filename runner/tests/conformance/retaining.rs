@@ -199,8 +199,10 @@ pub(crate) async fn a_finished_id_is_remembered_after_its_record<B: Bed>(bed: B)
     assert_eq!(fresh.disposition, Disposition::Created, "its time is over, pruned or not");
     prune_all(store).await;
     assert_eq!(state(store, &id("y")).await, State::Ready, "prune leaves the new job's id alone");
-    let kept = store.enqueue(&[job_with_id("a", "y")]).await.expect("answered").remove(0);
-    assert_eq!(kept.disposition, Disposition::Kept);
+    for (text, state) in [("y", State::Ready), ("x", State::Dead)] {
+        let kept = store.enqueue(&[job_with_id("a", text)]).await.expect("answered").remove(0);
+        assert_eq!((kept.disposition, kept.state), (Disposition::Kept, state), "{text}");
+    }
 }
 
 pub(crate) async fn the_memory_of_ids_is_bounded_in_bytes<B: Bed>(bed: B) {

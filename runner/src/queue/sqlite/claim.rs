@@ -1,6 +1,6 @@
 //! Claiming: takes due jobs of some lanes under leases of one session.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 
 use super::SqliteStore;
 use super::fair::{in_turns, share_out};
@@ -64,9 +64,10 @@ fn claim(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
         left -= fair(tx, &open, part, (now, horizon), left, &mut entries)?;
     }
     let (jobs, damaged) = take(tx, request, &open, &entries)?;
-    for entry in &entries {
-        let lane = &mut open[entry.of];
-        lane.heads[usize::from(entry.part) - 1] = head(tx, lane.lane, entry.part)?;
+    let touched: HashSet<(usize, u8)> = entries.iter().map(|entry| (entry.of, entry.part)).collect();
+    for (of, part) in touched {
+        let lane = &mut open[of];
+        lane.heads[usize::from(part) - 1] = head(tx, lane.lane, part)?;
     }
     let parts = if request.suspect && !suspected { 4 } else { 3 };
     let next_due_ms = open.iter().flat_map(|lane| &lane.heads[..parts]).flatten().min().copied();

@@ -4,19 +4,22 @@ use std::ffi::CString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
+use super::files::{beside, bytes_of};
 use crate::queue::StoreError;
 
 /// What an enqueue leaves free, in bytes: enough for the log of the settles and releases of a fleet.
 const RESERVE_BYTES: u64 = 16 << 20;
 
-/// Refuses new jobs of so many bytes when they would use the reserve.
+/// Refuses new jobs of so many bytes when they would use the reserve. They are written twice, to the log and to the file,
+/// and so is what the log holds already.
 pub(super) fn check_room(path: &Path, bytes: u64) -> Result<(), StoreError> {
+    let needed = RESERVE_BYTES + 2 * bytes + bytes_of(&beside(path, "-wal"));
     match free_bytes(path) {
-        Some(free) if free < RESERVE_BYTES + 2 * bytes => Err(StoreError::Full(format!(
+        Some(free) if free < needed => Err(StoreError::Full(format!(
             "{}: {} MiB free on its disk, and the last {} are kept for finishing jobs: free some space",
             path.display(),
             free >> 20,
-            RESERVE_BYTES >> 20
+            needed >> 20
         ))),
         _ => Ok(()),
     }

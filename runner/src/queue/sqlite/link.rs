@@ -1,15 +1,14 @@
-//! The way to the file: one thread that writes, connections that read, and one transaction for all calls that wait
-//! together (group commit).
+//! The way to the file: the calls for the thread that writes, and the connections that read.
 //!
-//! A call is a closure over a [`Tx`]. The writer takes the file's write lock once for all that wait, gives each call a
-//! savepoint, so that one that fails takes nothing with it, commits, and answers. A call whose caller has gone before it
-//! was begun is left out.
+//! A call is a closure over a [`Tx`]. The writer puts all calls that wait together into one transaction (see `writer`); a
+//! read has a connection and a snapshot of its own, and waits for nobody.
 
 use std::cell::RefCell;
-use std::os::unix::fs::MetadataExt;
-use std::path::{Path, PathBuf};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use rusqlite::Connection;
@@ -17,16 +16,21 @@ use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::errors::{is_broken, store_error};
+use super::files::{FileId, beside, file_of};
 use super::time::StoreTime;
 use super::tx::{Known, Tx};
-use super::{Durability, SqliteOptions, open};
+use super::writer::{Call, Ran, Writer};
+use super::{SqliteOptions, open};
+use crate::clock::monotonic;
 use crate::names::Name;
 use crate::queue::StoreError;
 
-/// Most calls in one transaction.
-const CALLS_MAX: usize = 128;
 /// Readers that are kept open.
 const READERS_KEPT: usize = 4;
+/// How long whoever finds the file replaced waits for the connections to the old one to end.
+const CLOSING_MAX: Duration = Duration::from_secs(2);
+/// How long it sleeps between two looks.
+const CLOSING_NAP: Duration = Duration::from_millis(1);
 
 /// Whether the answer to a call promises that its work survives a loss of power.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -37,23 +41,17 @@ pub(super) enum Promise {
     Loose,
 }
 
-/// Tells the caller how the commit went.
-type Deliver = Box<dyn FnOnce(Result<(), StoreError>) + Send>;
-/// Does a call's work, or fails it. `Ok` is to be delivered after the commit; `Err` after its savepoint was undone.
-type Run = Box<dyn FnOnce(Result<&Tx<'_>, StoreError>) -> Result<Deliver, Deliver> + Send>;
-
-struct Call {
-    promise: Promise,
-    run: Run,
-}
-
-/// What the writer and the readers share.
+/// What the writer, the readers and the listeners share.
 pub(super) struct Shared {
     pub(super) path: PathBuf,
     pub(super) namespace: Name,
     pub(super) options: SqliteOptions,
-    time: StoreTime,
+    pub(super) time: StoreTime,
+    /// Connections for the next reads, and for the next transaction that writes.
     readers: Mutex<Vec<Opened>>,
+    writer: Mutex<Option<Opened>>,
+    /// The file that was opened last.
+    current: Mutex<Option<Current>>,
     /// Whoever listens to signals, to be poked when there are some.
     listeners: Mutex<Vec<mpsc::SyncSender<()>>>,
 }
@@ -65,19 +63,37 @@ pub(super) struct Link {
 }
 
 /// A connection, and which file it is to: the path may lead to another one later.
-struct Opened {
-    connection: Connection,
-    known: RefCell<Known>,
-    file: (u64, u64),
+pub(super) struct Opened {
+    pub(super) connection: Connection,
+    pub(super) known: RefCell<Known>,
+    /// Where its log is.
+    pub(super) log: PathBuf,
     /// Whether a commit waits for the disk.
-    full: bool,
+    pub(super) full: bool,
+    file: FileId,
+    _user: Arc<()>,
+}
+
+/// A file, its log, and a handle for each connection to it.
+struct Current {
+    file: FileId,
+    log: Option<FileId>,
+    users: Arc<()>,
 }
 
 impl Link {
     pub(super) fn new(path: PathBuf, namespace: Name, options: SqliteOptions) -> Self {
         let time = StoreTime::new(Arc::clone(&options.clock));
-        let shared =
-            Shared { path, namespace, options, time, readers: Mutex::default(), listeners: Mutex::default() };
+        let shared = Shared {
+            path,
+            namespace,
+            options,
+            time,
+            readers: Mutex::default(),
+            writer: Mutex::default(),
+            current: Mutex::default(),
+            listeners: Mutex::default(),
+        };
         Self { shared: Arc::new(shared), calls: Mutex::new(None) }
     }
 
@@ -88,13 +104,13 @@ impl Link {
         work: impl FnOnce(&Tx<'_>) -> Result<T, StoreError> + Send + 'static,
     ) -> Result<T, StoreError> {
         let (answer, answered) = oneshot::channel();
-        let run = move |tx: Result<&Tx<'_>, StoreError>| -> Result<Deliver, Deliver> {
+        let run = move |tx: Result<&Tx<'_>, StoreError>| {
             if answer.is_closed() {
-                return Err(Box::new(|_| {}));
+                return Ran::Gone;
             }
-            match tx.and_then(work) {
-                Ok(done) => Ok(Box::new(move |committed| drop(answer.send(committed.map(|()| done))))),
-                Err(error) => Err(Box::new(move |_| drop(answer.send(Err(error))))),
+            match tx.and_then(|tx| guarded(|| work(tx))) {
+                Ok(done) => Ran::Done(Box::new(move |committed| drop(answer.send(committed.map(|()| done))))),
+                Err(error) => Ran::Failed(error.clone(), Box::new(move |_| drop(answer.send(Err(error))))),
             }
         };
         self.send(Call { promise, run: Box::new(run) })?;
@@ -127,26 +143,33 @@ impl Link {
     /// Starts the writer with the first call.
     fn send(&self, call: Call) -> Result<(), StoreError> {
         let mut calls = self.calls.lock();
-        if let Some(sender) = &*calls {
-            match sender.send(call) {
+        let call = match &*calls {
+            None => call,
+            Some(sender) => match sender.send(call) {
                 Ok(()) => return Ok(()),
-                // The writer is gone, which only a panic does: the next call starts another.
-                Err(_) => {
-                    *calls = None;
-                    return Err(StoreError::Unreachable("the store's writer ended; try again".to_owned()));
-                }
-            }
-        }
+                // The writer is gone, which nothing should do: another takes its place.
+                Err(mpsc::SendError(call)) => call,
+            },
+        };
         let (sender, receiver) = mpsc::channel();
         let shared = Arc::clone(&self.shared);
         std::thread::Builder::new()
             .name("sqlite".to_owned())
-            .spawn(move || Writer { shared, opened: None }.serve(&receiver))
+            .spawn(move || Writer::new(shared).serve(&receiver))
             .map_err(|error| StoreError::NotReady(format!("cannot start the store's writer: {error}")))?;
         let sent = sender.send(call);
         *calls = Some(sender);
         sent.map_err(|_| StoreError::Unreachable("the store's writer ended; try again".to_owned()))
     }
+}
+
+/// A fault of ours in a call's work fails that call and nothing else.
+fn guarded<T>(work: impl FnOnce() -> Result<T, StoreError>) -> Result<T, StoreError> {
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(|_| {
+        Err(StoreError::Refused(
+            "a fault within the store; the log has its message, please report it".to_owned(),
+        ))
+    })
 }
 
 impl Shared {
@@ -157,16 +180,79 @@ impl Shared {
         (poke, poked)
     }
 
-    fn poke_listeners(&self) {
+    pub(super) fn poke_listeners(&self) {
         self.listeners
             .lock()
             .retain(|listener| !matches!(listener.try_send(()), Err(mpsc::TrySendError::Disconnected(()))));
     }
 
-    fn open(&self) -> Result<Opened, StoreError> {
-        let connection = open::open(&self.path, self.options.call_timeout)?;
+    /// How long a connection waits for another program: less than a call may take, so that its caller is told that
+    /// nothing was done.
+    pub(super) fn patience(&self) -> Duration {
+        self.options.call_timeout * 9 / 10
+    }
+
+    /// The connection that the last transaction has left, if it is there.
+    pub(super) fn take_writer(&self) -> Option<Opened> {
+        self.writer.lock().take()
+    }
+
+    pub(super) fn keep_writer(&self, opened: Opened) {
+        *self.writer.lock() = Some(opened);
+    }
+
+    /// True when the path leads elsewhere than when this was opened.
+    pub(super) fn is_replaced(&self, opened: &Opened) -> bool {
+        file_of(&self.path) != Some(opened.file)
+    }
+
+    /// Opens the file. The caller has no connection to it.
+    pub(super) fn open(&self) -> Result<Opened, StoreError> {
+        let mut current = self.current.lock();
+        if let Some(old) = current.as_ref().filter(|old| file_of(&self.path) != Some(old.file)) {
+            self.leave(old)?;
+        }
+        let connection = open::open(&self.path, self.patience())?;
+        let log = beside(&self.path, "-wal");
         let file = file_of(&self.path).unwrap_or_default();
-        Ok(Opened { connection, known: RefCell::default(), file, full: false })
+        let users = match current.take().filter(|current| current.file == file) {
+            Some(current) => current.users,
+            None => Arc::default(),
+        };
+        let user = Arc::clone(&users);
+        *current = Some(Current { file, log: file_of(&log), users });
+        Ok(Opened { connection, known: RefCell::default(), log, full: false, file, _user: user })
+    }
+
+    /// Takes leave of a file that was replaced or deleted.
+    ///
+    /// All connections to it end before there is one to the next: a process has its locks by file, not by connection, and
+    /// the end of one would free those of the others on a file that the two have in common.
+    fn leave(&self, old: &Current) -> Result<(), StoreError> {
+        let place = self.path.display();
+        let log = beside(&self.path, "-wal");
+        let newcomer = std::fs::metadata(&self.path).is_ok_and(|file| file.len() > 0);
+        let same_log = old.log.is_some() && file_of(&log) == old.log;
+        if newcomer && same_log && std::fs::metadata(&log).is_ok_and(|log| log.len() > 0) {
+            return Err(StoreError::Refused(format!(
+                "{place} was replaced, and the log of the old file is still beside it, which would spoil the new one: \
+                 end all programs that use it, and move {place}-wal and {place}-shm away"
+            )));
+        }
+        let until = monotonic() + CLOSING_MAX;
+        loop {
+            self.readers.lock().clear();
+            self.writer.lock().take();
+            if Arc::strong_count(&old.users) == 1 {
+                return Ok(());
+            }
+            if monotonic() > until {
+                return Err(StoreError::NotReady(format!(
+                    "{place} was replaced or deleted, and a call still works on the old file; try again"
+                )));
+            }
+            std::thread::sleep(CLOSING_NAP);
+        }
     }
 
     /// As [`Link::read`], here and now.
@@ -174,13 +260,14 @@ impl Shared {
         &self,
         work: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
-        let kept = self.readers.lock().pop().filter(|opened| file_of(&self.path) == Some(opened.file));
+        let kept = self.readers.lock().pop().filter(|opened| !self.is_replaced(opened));
         let opened = match kept {
             Some(opened) => opened,
             None => self.open()?,
         };
-        let done = self.read_with(&opened, work);
-        if !done.as_ref().is_err_and(is_broken) && opened.connection.is_autocommit() {
+        let done = self.read_with(&opened, |tx| guarded(|| work(tx)));
+        let whole = !done.as_ref().is_err_and(is_broken) && opened.connection.is_autocommit();
+        if whole && !self.is_replaced(&opened) {
             let mut readers = self.readers.lock();
             if readers.len() < READERS_KEPT {
                 readers.push(opened);
@@ -197,162 +284,14 @@ impl Shared {
         let fail = |error: rusqlite::Error| store_error(&error, &self.path);
         let snapshot = opened.connection.unchecked_transaction().map_err(fail)?;
         let now_us = self.time.now_us(&opened.connection, false).map_err(fail)?;
-        let mut tx = Tx::new(&opened.connection, &self.path, &self.options.sql_edits, &opened.known, now_us);
+        let mut tx = self.tx(opened, now_us);
         tx.enter(&self.namespace, false)?;
         let done = work(&tx)?;
         snapshot.commit().map_err(fail)?;
         Ok(done)
     }
-}
 
-/// Which file a path leads to.
-pub(super) fn file_of(path: &Path) -> Option<(u64, u64)> {
-    std::fs::metadata(path).ok().map(|file| (file.dev(), file.ino()))
-}
-
-/// The one thread that writes.
-struct Writer {
-    shared: Arc<Shared>,
-    opened: Option<Opened>,
-}
-
-impl Writer {
-    fn serve(mut self, calls: &mpsc::Receiver<Call>) {
-        let mut next = calls.recv().ok();
-        while let Some(first) = next.take() {
-            next = self.transact(first, calls).or_else(|| calls.recv().ok());
-        }
+    pub(super) fn tx<'a>(&'a self, opened: &'a Opened, now_us: u64) -> Tx<'a> {
+        Tx::new(&opened.connection, &self.path, &self.options.sql_edits, &opened.known, now_us)
     }
-
-    /// One transaction: the first call and all that have come by the time that it has the lock. Returns a call that
-    /// must wait for the next one.
-    fn transact(&mut self, first: Call, calls: &mpsc::Receiver<Call>) -> Option<Call> {
-        let full = self.promises(&first);
-        if let Err(error) = self.begin(full) {
-            fail(first, &error);
-            return None;
-        }
-        let opened = self.opened.as_ref()?;
-        let mut left_over = None;
-        let mut batch = vec![first];
-        while batch.len() < CALLS_MAX {
-            match calls.try_recv() {
-                Ok(call) if full || !self.promises(&call) => batch.push(call),
-                Ok(call) => {
-                    left_over = Some(call);
-                    break;
-                }
-                Err(_) => break,
-            }
-        }
-        let (done, signalled) = work(&self.shared, opened, batch);
-        let committed = match &done {
-            Ok(_) => end(opened, &self.shared.path, "COMMIT"),
-            Err((_, error)) => Err(error.clone()),
-        };
-        if let Err(error) = &committed {
-            // What this connection believes may have been undone.
-            let undone = end(opened, &self.shared.path, "ROLLBACK");
-            opened.known.take();
-            if is_broken(error) || undone.is_err() && !opened.connection.is_autocommit() {
-                self.opened = None;
-            }
-        }
-        let (Ok(deliveries) | Err((deliveries, _))) = done;
-        for deliver in deliveries {
-            deliver(committed.clone());
-        }
-        if signalled && committed.is_ok() {
-            self.shared.poke_listeners();
-        }
-        left_over
-    }
-
-    fn promises(&self, call: &Call) -> bool {
-        call.promise == Promise::Kept && self.shared.options.durability == Durability::Full
-    }
-
-    /// Takes the file's write lock.
-    fn begin(&mut self, full: bool) -> Result<(), StoreError> {
-        if self.opened.as_ref().is_some_and(|opened| file_of(&self.shared.path) != Some(opened.file)) {
-            tracing::warn!(file = %self.shared.path.display(), "the store's file was replaced or deleted: opening it anew");
-            self.opened = None;
-        }
-        if self.opened.is_none() {
-            self.opened = Some(self.shared.open()?);
-        }
-        let Some(opened) = self.opened.as_mut() else { return Ok(()) };
-        let fail = |error: rusqlite::Error| store_error(&error, &self.shared.path);
-        if opened.full != full {
-            let level = if full { "FULL" } else { "NORMAL" };
-            opened.connection.pragma_update(None, "synchronous", level).map_err(fail)?;
-            opened.full = full;
-        }
-        let begun = end(opened, &self.shared.path, "BEGIN IMMEDIATE");
-        if begun.as_ref().is_err_and(is_broken) {
-            self.opened = None;
-        }
-        begun
-    }
-}
-
-fn fail(call: Call, error: &StoreError) {
-    let (Ok(deliver) | Err(deliver)) = (call.run)(Err(error.clone()));
-    deliver(Err(error.clone()));
-}
-
-fn end(opened: &Opened, path: &Path, sql: &str) -> Result<(), StoreError> {
-    let run = || opened.connection.prepare_cached(sql)?.execute([]);
-    run().map(drop).map_err(|error| store_error(&error, path))
-}
-
-type Worked = Result<Vec<Deliver>, (Vec<Deliver>, StoreError)>;
-
-/// Does the work of a batch within the transaction that has begun: who is to be told after the commit, and whether there
-/// are signals. An error is one after which nothing of it can be kept.
-fn work(shared: &Shared, opened: &Opened, batch: Vec<Call>) -> (Worked, bool) {
-    let mut deliveries = Vec::with_capacity(batch.len());
-    let now_us =
-        shared.time.now_us(&opened.connection, true).map_err(|error| store_error(&error, &shared.path));
-    let entered = now_us.and_then(|now_us| {
-        let mut tx =
-            Tx::new(&opened.connection, &shared.path, &shared.options.sql_edits, &opened.known, now_us);
-        tx.enter(&shared.namespace, true).map(|()| tx)
-    });
-    let tx = match entered {
-        Ok(tx) => tx,
-        Err(error) => {
-            batch.into_iter().for_each(|call| fail(call, &error));
-            return (Err((deliveries, error)), false);
-        }
-    };
-    let mut calls = batch.into_iter();
-    while let Some(call) = calls.next() {
-        let begun = end(opened, &shared.path, "SAVEPOINT call");
-        if let Err(error) = begun {
-            fail(call, &error);
-            calls.for_each(|call| fail(call, &error));
-            return (Err((deliveries, error)), false);
-        }
-        match (call.run)(Ok(&tx)) {
-            Ok(deliver) => deliveries.push(deliver),
-            Err(deliver) => {
-                let undone = end(opened, &shared.path, "ROLLBACK TO call");
-                // What the call believed to have made is gone.
-                opened.known.take();
-                deliver(Ok(()));
-                if let Err(error) = undone {
-                    // A full disk may have ended the whole transaction.
-                    calls.for_each(|call| fail(call, &error));
-                    return (Err((deliveries, error)), false);
-                }
-            }
-        }
-        if let Err(error) = end(opened, &shared.path, "RELEASE call") {
-            calls.for_each(|call| fail(call, &error));
-            return (Err((deliveries, error)), false);
-        }
-    }
-    let signalled = tx.has_signalled();
-    (Ok(deliveries), signalled)
 }

@@ -161,10 +161,10 @@ impl Writing<'_> {
         match outcome {
             Outcome::Retry { delay_ms, .. } => past.due_ms = tx.now_ms + delay_ms.min(&DELAY_MS_MAX),
             Outcome::Snoozed { delay_ms } => {
-                past.attempt = lease.attempt - 1;
+                past.attempt = lease.attempt.saturating_sub(1);
                 past.due_ms = tx.now_ms + delay_ms.min(&DELAY_MS_MAX);
             }
-            _ => past.attempt = lease.attempt - 1,
+            _ => past.attempt = lease.attempt.saturating_sub(1),
         }
         past.save(tx, job.record)?;
         let entry = Waiting {

@@ -15,8 +15,7 @@ use tokio::sync::mpsc::{self, error::TrySendError};
 
 use super::SqliteStore;
 use super::errors::store_error;
-use super::link::{Shared, file_of};
-use super::open;
+use super::link::Shared;
 use crate::names::Name;
 use crate::queue::{Lane, SessionId, StoreError, Wake};
 
@@ -52,10 +51,9 @@ impl Listener {
     /// Until the receiver is gone.
     fn listen(self) {
         let (poke, poked) = self.shared.listen();
-        let _watcher = watch(&self.shared.path, poke);
         while !self.sender.is_closed() {
             // A file that cannot be opened keeps the runner's own calls away, which tell of it.
-            let _ = self.relay(&poked);
+            let _ = self.relay(&poke, &poked);
             if poked.recv_timeout(PAUSE) == Err(RecvTimeoutError::Disconnected) {
                 std::thread::sleep(PAUSE);
             }
@@ -63,22 +61,23 @@ impl Listener {
     }
 
     /// Hands signals on until the receiver is gone, or the file.
-    fn relay(&self, poked: &Receiver<()>) -> Result<(), StoreError> {
-        let connection = open::open(&self.shared.path, self.shared.options.call_timeout)?;
-        let file = file_of(&self.shared.path);
+    fn relay(&self, poke: &SyncSender<()>, poked: &Receiver<()>) -> Result<(), StoreError> {
+        let opened = self.shared.open()?;
+        let _watcher = watch(&opened.log, poke.clone());
+        let connection = &opened.connection;
         let fail = |error: rusqlite::Error| store_error(&error, &self.shared.path);
-        let mut last = last_signal(&connection).map_err(fail)?;
+        let mut last = last_signal(connection).map_err(fail)?;
         let mut version = None;
         // Until the receiver has heard this, nothing else matters.
         if self.sender.blocking_send(Wake::Missed).is_err() {
             return Ok(());
         }
         // The path may lead to another file later, and nobody writes to this one any more.
-        while !self.sender.is_closed() && file_of(&self.shared.path) == file {
-            let now = data_version(&connection).map_err(fail)?;
+        while !self.sender.is_closed() && !self.shared.is_replaced(&opened) {
+            let now = data_version(connection).map_err(fail)?;
             if version != Some(now) {
                 version = Some(now);
-                let missed = self.hand_on(&connection, &mut last).map_err(fail)?;
+                let missed = self.hand_on(connection, &mut last).map_err(fail)?;
                 if missed && self.sender.blocking_send(Wake::Missed).is_err() {
                     return Ok(());
                 }
@@ -93,6 +92,8 @@ impl Listener {
 
     /// Hands on what is new. True when something was not, for want of room or because it is gone already.
     fn hand_on(&self, connection: &Connection, last: &mut i64) -> rusqlite::Result<bool> {
+        // In one snapshot: what comes between the two queries would be taken for seen.
+        let _snapshot = connection.unchecked_transaction()?;
         let mut statement = connection.prepare_cached(
             "SELECT wake, queues.name, kind, due_ms, session FROM wakes \
              JOIN namespaces ON namespaces.ns = wakes.ns \
@@ -138,13 +139,8 @@ fn last_signal(connection: &Connection) -> rusqlite::Result<i64> {
 }
 
 /// Pokes when the system says that the log has changed. Without that, the listener looks by itself.
-fn watch(path: &Path, poke: SyncSender<()>) -> Option<notify::RecommendedWatcher> {
-    let folder = match path.parent() {
-        Some(folder) if !folder.as_os_str().is_empty() => folder.to_owned(),
-        _ => Path::new(".").to_owned(),
-    };
-    let mut log = path.file_name()?.to_owned();
-    log.push("-wal");
+fn watch(log: &Path, poke: SyncSender<()>) -> Option<notify::RecommendedWatcher> {
+    let (folder, log) = (log.parent()?.to_owned(), log.file_name()?.to_owned());
     let changed = move |event: notify::Result<notify::Event>| {
         let ours = event.is_ok_and(|event| event.paths.iter().any(|path| path.file_name() == Some(&log)));
         if ours {
