@@ -126,16 +126,19 @@ fn deal(client: &mut Connection, commands: &[&[&str]]) {
     }
 }
 
-/// Everything that is there, the quarantine included: nothing is ever deleted.
+/// Keys that count or list, and hold nothing of their own.
+const COUNTERS: [&str; 6] = ["seq", "totals", "sizes", "meta", "holders", "lanes"];
+
+/// Everything that is there but counters, the quarantine included: nothing is ever deleted.
 fn values(client: &mut Connection) -> usize {
     let keys: Vec<String> = client.keys("*").expect("keys of a small test");
     let mut all = 0;
-    for key in keys {
-        let kind: String = redis::cmd("TYPE").arg(&key).query(client).expect("a type");
+    for key in keys.iter().filter(|name| !COUNTERS.iter().any(|counter| **name == key(counter))) {
+        let kind: String = redis::cmd("TYPE").arg(key).query(client).expect("a type");
         let size = match kind.as_str() {
-            "hash" => redis::cmd("HLEN").arg(&key).query(client),
-            "zset" => redis::cmd("ZCARD").arg(&key).query(client),
-            "set" => redis::cmd("SCARD").arg(&key).query(client),
+            "hash" => redis::cmd("HLEN").arg(key).query(client),
+            "zset" => redis::cmd("ZCARD").arg(key).query(client),
+            "set" => redis::cmd("SCARD").arg(key).query(client),
             _ => Ok(1),
         };
         all += size.expect("a size");
@@ -164,7 +167,7 @@ async fn each_is_found_and_mended(wounds: &[Wound]) {
         assert!(mended.iter().any(|f| f.check == *check), "{check} {commands:?}: {mended:#?}");
         assert_eq!(findings(store).await, [], "{commands:?}: mended {mended:#?}");
         assert_eq!(audit_mended(&mut client, "bed"), [""; 0], "{commands:?}: mended {mended:#?}");
-        assert!(values(&mut client) + 1 >= before.1, "{commands:?}: something was deleted: {mended:#?}");
+        assert!(values(&mut client) >= before.1, "{commands:?}: something was deleted: {mended:#?}");
         let listed = list_all(store, &hourhand::queue::ListQuery { limit: 100, ..Default::default() }).await;
         let records: usize = client.hlen(key("jobs")).expect("the records");
         assert_eq!(listed.len(), records, "{commands:?}: mended {mended:#?}");
