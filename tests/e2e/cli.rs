@@ -272,8 +272,6 @@ fn settings_come_from_the_file_in_the_working_directory_and_it_is_strict(on: Sto
     std::fs::write(&file, "leese = \"5s\"\n").unwrap();
     check(&here.run(&["stats"]), 2, "hourhand.toml:1: unknown key \"leese\": expected one of");
     check(&here.run(&["stats", "--config", "/nowhere.toml"]), 2, "/nowhere.toml");
-    // The doctor, who comes last, reads the file too.
-    std::fs::write(&file, format!("store = \"{}\"\nnamespace = \"mine\"\n", store.url())).unwrap();
 }
 
 fn queues_are_paused_resumed_and_purged(on: StoreKind) {
