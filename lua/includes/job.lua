@@ -9,6 +9,8 @@ local function job_load(rid)
   local past, lease = redis.call('HGET', PAST, rid), redis.call('HGET', RUNNING, rid)
   job.past = past and past_parse(past)
   job.lease = lease and lease_parse(rid, lease)
+  -- A lease or a past may be there and not be readable.
+  job.leased, job.readable = lease and true or false, not past or job.past ~= nil
   job.letter = job.lease and 'r' or job.past and job.past.state or 'w'
   job.due = job.lease and tonumber(job.lease.due) or job.past and tonumber(job.past.due) or job.enqueued + job.delay
   job.member, job.part = rid, part_of(job.priority, 0)

@@ -12,7 +12,9 @@ mod args;
 mod args_jobs;
 mod bulk;
 mod context;
+mod copy;
 mod dead;
+mod doctor;
 mod enqueue;
 mod exit;
 mod handlers;
@@ -29,7 +31,7 @@ mod show;
 mod table;
 mod verbs;
 
-use args::{Cli, Command, HandlerCommand, RunnerCommand};
+use args::{Cli, Command, HandlerCommand, RunnerCommand, StoreCommand};
 use context::Context;
 use exit::{Code, Fault};
 use output::complain;
@@ -102,6 +104,8 @@ async fn ask(command: &Command, context: &mut Context) -> Result<Code, Fault> {
         Command::Dead(command) => dead::run(context, command).await,
         Command::Runner(RunnerCommand::List) => queues::runner_list(context).await,
         Command::Stats => queues::stats(context).await,
+        Command::Doctor { repair } => doctor::run(context, *repair).await,
+        Command::Store(StoreCommand::Copy(args)) => copy::run(context, args).await,
         Command::Handler(HandlerCommand::List { .. }) => handlers::list(context).await,
         Command::Handler(HandlerCommand::Check { file }) => handlers::check(context, file),
         Command::Run(_) | Command::Completions { .. } => Ok(Code::Done),

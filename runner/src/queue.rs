@@ -15,7 +15,12 @@ use crate::job::{Due, Job, JobView, NewJob, State};
 use crate::names::{JobId, Name};
 use crate::outcome::Outcome;
 
+pub use copy::{Exported, Imported, Source};
+pub use finding::Finding;
+
 mod checks;
+pub mod copy;
+pub mod finding;
 mod life;
 mod listing;
 pub mod redis;
@@ -115,8 +120,11 @@ pub struct ClaimRequest {
 pub struct Claimed {
     /// The jobs, those that are due first, each under a lease of the session.
     pub jobs: Vec<ClaimedJob>,
-    /// The store's clock during the claim, in microseconds since 1970.
+    /// The store's clock during the claim, in microseconds since 1970: what it decided by.
     pub now_us: u64,
+    /// The store's clock as late as it could be read for this answer, in microseconds since 1970: what the caller ties its own
+    /// clock to. Later than `now_us` where an answer waits for others or for the disk.
+    pub answered_us: u64,
     /// The earliest due time of what is left in these lanes and may be claimed, in milliseconds since
     /// 1970. In the past when more is ready than was asked for.
     pub next_due_ms: Option<u64>,
@@ -593,4 +601,27 @@ pub trait Store: Send + Sync + 'static {
 
     /// Every session that is registered.
     async fn sessions(&self) -> Result<Vec<SessionSeen>, StoreError>;
+
+    /// Looks whether everything is as this store keeps it, and with `repair` mends what is not. Nothing is deleted:
+    /// what is in the way is moved aside, where no claim looks.
+    ///
+    /// Goes through the whole namespace in bounded steps while jobs move on; each step has a deadline of its own. What
+    /// it reports was wrong at the moment at which it looked, never on its way from one place to another.
+    async fn doctor(&self, repair: bool) -> Result<Vec<Finding>, StoreError>;
+
+    // Moving to another store.
+
+    /// What tells this store and namespace from all others as a source. Changes nothing.
+    async fn export_source(&self) -> Result<Source, StoreError>;
+
+    /// A page of everything in the namespace that outlives its runners; changes nothing. Each job that is there during
+    /// the whole iteration comes at least once. Jobs that runners have come as if those were lost: the caller has made sure of it.
+    async fn export(&self, cursor: Option<String>) -> Result<Page<Exported>, StoreError>;
+
+    /// Takes up to [`BATCH_MAX`] items of at most [`copy::IMPORT_BYTES_MAX`] bytes from another store, all or none, and
+    /// answers for each in order. Safe to repeat.
+    async fn import(&self, source: &Source, items: &[Exported]) -> Result<Vec<Imported>, StoreError>;
+
+    /// Remembers that everything of the source as it was was taken, so that a later copy brings nothing back.
+    async fn import_done(&self, source: &Source) -> Result<(), StoreError>;
 }

@@ -141,6 +141,9 @@ async fn a_million_scheduled_jobs_slow_no_script() {
     store.reschedule(&refs[700], Due::NOW).await.expect("rescheduled");
     store.counts().await.expect("counted");
     store.prune().await.expect("pruned");
+    let start = hourhand::clock::monotonic();
+    assert_eq!(store.doctor(false).await, Ok(vec![]), "nothing is wrong");
+    println!("the doctor took {:?}", start.elapsed());
     for _ in 0..5 {
         store.purge(&kind).await.expect("purged");
     }

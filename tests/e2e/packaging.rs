@@ -68,8 +68,8 @@ fn the_umask_says_whether_the_group_shares_a_store() {
     for (umask, wanted) in [("007", 0o660), ("022", 0o640), ("077", 0o600)] {
         let dir = tempfile::tempdir().expect("a folder");
         let line = format!("umask {umask}; exec {BINARY} enqueue echo 1");
-        let status = Command::new("sh").args(["-c", &line]).current_dir(&dir).env_clear().status();
-        assert!(status.expect("run a shell").success(), "umask {umask}");
+        let output = Command::new("sh").args(["-c", &line]).current_dir(&dir).env_clear().output();
+        assert!(output.expect("run a shell").status.success(), "umask {umask}");
         let facts = fs::metadata(dir.path().join("hourhand.db")).expect("a store");
         assert_eq!(facts.permissions().mode() & 0o777, wanted, "umask {umask}");
     }

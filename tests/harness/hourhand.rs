@@ -8,14 +8,26 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use super::doctor::assert_healthy;
 use super::guests::guest;
 use super::waiting::eventually;
 
-/// One test's world.
+/// One test's world. When it ends, the doctor must find nothing wrong in its store.
 pub struct Hourhand {
     pub store: String,
     pub dir: TempDir,
     started: std::sync::atomic::AtomicU32,
+}
+
+impl Drop for Hourhand {
+    fn drop(&mut self) {
+        // The runners are gone by now, and a test that has failed tells enough.
+        if !std::thread::panicking() {
+            // Whatever settings the test has left in its folder, these are none.
+            fs::write(self.dir.path().join("doctor.toml"), "").expect("a file");
+            assert_healthy(self.command(&["--config", "doctor.toml"]));
+        }
+    }
 }
 
 impl Hourhand {

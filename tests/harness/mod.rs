@@ -6,6 +6,7 @@
 
 pub mod at_redis;
 pub mod backing;
+pub mod doctor;
 pub mod guests;
 pub mod hourhand;
 pub mod photographs;

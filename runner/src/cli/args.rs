@@ -81,6 +81,15 @@ pub(super) enum Command {
     Runner(RunnerCommand),
     /// Show counts of every queue, and the runners
     Stats,
+    /// Look whether everything in the store is as it should be
+    Doctor {
+        /// Mend what is not. Nothing is deleted: what is in the way is set aside
+        #[arg(long)]
+        repair: bool,
+    },
+    /// Move jobs from one store to another
+    #[command(subcommand)]
+    Store(StoreCommand),
     /// Print a completion script for a shell
     Completions {
         /// Which shell
@@ -180,6 +189,28 @@ pub(super) enum QueueCommand {
     },
 }
 
+/// What can be done with whole stores.
+#[derive(Debug, Subcommand)]
+pub(super) enum StoreCommand {
+    /// Copy everything of a namespace into another store; stop the runners of the source first
+    Copy(CopyArgs),
+}
+
+/// Flags of `store copy`.
+#[derive(Debug, Args)]
+pub(super) struct CopyArgs {
+    /// The store to copy: it is not changed
+    #[arg(long, value_name = "URL", env = COPY_FROM, hide_env_values = true)]
+    pub(super) from: String,
+    /// The store to copy it into: what is there already is left alone
+    #[arg(long, value_name = "URL", env = COPY_TO, hide_env_values = true)]
+    pub(super) to: String,
+}
+
+/// Where the two stores of `store copy` may stand instead.
+pub(super) const COPY_FROM: &str = "HOURHAND_COPY_FROM";
+pub(super) const COPY_TO: &str = "HOURHAND_COPY_TO";
+
 /// What can be done with handlers.
 #[derive(Debug, Subcommand)]
 pub(super) enum HandlerCommand {
@@ -270,10 +301,10 @@ impl RunArgs {
     }
 }
 
-/// The arguments without `--store URL`, and that URL: for [`super::secret`].
-pub(super) fn without_store(args: &[OsString]) -> (Vec<OsString>, Option<OsString>) {
+/// The arguments without a flag and its value, and that value: for [`super::secret`].
+pub(super) fn without(flag: &str, args: &[OsString]) -> (Vec<OsString>, Option<OsString>) {
     let mut kept = Vec::with_capacity(args.len());
-    let mut store = None;
+    let mut found = None;
     let mut rest = args.iter();
     while let Some(arg) = rest.next() {
         if arg == "--" {
@@ -281,15 +312,16 @@ pub(super) fn without_store(args: &[OsString]) -> (Vec<OsString>, Option<OsStrin
             kept.extend(rest.cloned());
             break;
         }
-        if arg == "--store" {
-            store = rest.next().cloned();
-        } else if let Some(url) = arg.to_str().and_then(|a| a.strip_prefix("--store=")) {
-            store = Some(url.into());
+        let value = |arg: &OsString| arg.to_str()?.strip_prefix(flag)?.strip_prefix('=').map(OsString::from);
+        if arg == flag {
+            found = rest.next().cloned();
+        } else if let Some(value) = value(arg) {
+            found = Some(value);
         } else {
             kept.push(arg.clone());
         }
     }
-    (kept, store)
+    (kept, found)
 }
 
 #[cfg(test)]
@@ -348,11 +380,16 @@ mod tests {
     fn the_store_flag_is_found_in_both_forms_and_not_after_a_double_dash() {
         let os = |args: &[&str]| args.iter().map(OsString::from).collect::<Vec<_>>();
         assert_eq!(
-            without_store(&os(&["h", "--store", "u", "run", "--json"])),
+            without("--store", &os(&["h", "--store", "u", "run", "--json"])),
             (os(&["h", "run", "--json"]), Some("u".into()))
         );
-        assert_eq!(without_store(&os(&["h", "run", "--store=u"])), (os(&["h", "run"]), Some("u".into())));
+        assert_eq!(
+            without("--store", &os(&["h", "run", "--store=u"])),
+            (os(&["h", "run"]), Some("u".into()))
+        );
         let after = os(&["h", "job", "cancel", "--", "--store", "u"]);
-        assert_eq!(without_store(&after), (after.clone(), None));
+        assert_eq!(without("--store", &after), (after.clone(), None));
+        let longer = os(&["h", "enqueue", "--from-line", "3"]);
+        assert_eq!(without("--from", &longer), (longer.clone(), None));
     }
 }

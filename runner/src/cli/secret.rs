@@ -7,29 +7,42 @@
 use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 
-use super::args::without_store;
+use super::args::{COPY_FROM, COPY_TO, without};
 use crate::config::{StoreUrl, layers};
 
 /// Replaces this process if its arguments hold a store's password; otherwise, or when that cannot
 /// be done, returns.
 pub(super) fn hide(args: &[OsString]) {
-    let Some((program, args, store)) = replacement(args) else { return };
+    let Some((program, args, variables)) = replacement(args) else { return };
     let Ok(binary) = std::env::current_exe() else { return };
     let mut command = std::process::Command::new(binary);
-    command.arg0(program).args(args).env(layers::variable_of("store"), store);
+    command.arg0(program).args(args).envs(variables);
     // It returns only when it fails, and then the command runs all the same.
     drop(command.exec());
 }
 
-/// Program name, arguments and store of the process to become.
-fn replacement(args: &[OsString]) -> Option<(OsString, Vec<OsString>, OsString)> {
-    let (mut kept, store) = without_store(args);
-    let store = store?;
-    if kept.is_empty() || !StoreUrl::new(store.to_str()?).is_ok_and(|url| url.has_secret()) {
+/// Variables, with what they are set to.
+type Variables = Vec<(String, OsString)>;
+
+/// Program name, arguments and variables of the process to become.
+fn replacement(args: &[OsString]) -> Option<(OsString, Vec<OsString>, Variables)> {
+    let mut kept = args.to_vec();
+    let mut variables = Vec::new();
+    let flags =
+        [("--store", layers::variable_of("store")), ("--from", COPY_FROM.into()), ("--to", COPY_TO.into())];
+    for (flag, variable) in flags {
+        let (rest, value) = without(flag, &kept);
+        let secret = |url: &OsString| StoreUrl::new(url.to_str()?).ok().filter(StoreUrl::has_secret);
+        if let Some(value) = value.filter(|url| secret(url).is_some()) {
+            kept = rest;
+            variables.push((variable, value));
+        }
+    }
+    if kept.is_empty() || variables.is_empty() {
         return None;
     }
     let program = kept.remove(0);
-    Some((program, kept, store))
+    Some((program, kept, variables))
 }
 
 #[cfg(test)]
@@ -44,7 +57,11 @@ mod tests {
     fn only_a_url_with_a_secret_is_moved() {
         let url = "redis://:pw@h";
         let moved = replacement(&os(&["hourhand", "run", "--store", url, "--lease", "3s"]));
-        assert_eq!(moved, Some(("hourhand".into(), os(&["run", "--lease", "3s"]), url.into())));
+        let store = ("HOURHAND_STORE".to_owned(), url.into());
+        assert_eq!(moved, Some(("hourhand".into(), os(&["run", "--lease", "3s"]), vec![store])));
+        let moved = replacement(&os(&["h", "store", "copy", "--from", "sqlite://x", "--to=redis://:pw@h"]));
+        let to = ("HOURHAND_COPY_TO".to_owned(), url.into());
+        assert_eq!(moved, Some(("h".into(), os(&["store", "copy", "--from", "sqlite://x"]), vec![to])));
         for args in
             [&["hourhand", "run", "--store", "redis://h"][..], &["hourhand", "run"], &["h", "--store"]]
         {

@@ -123,6 +123,32 @@ impl StoreSettings {
         reader.problems.or(store).map(|store| store.expect("without a problem there is a store"))
     }
 
+    /// Reads the settings of two stores that are named by flags of their own, `--from` and `--to`.
+    ///
+    /// # Errors
+    /// All that is wrong with them.
+    pub fn pair(layers: &Layers, from: &str, to: &str) -> Result<(Self, Self), Problems> {
+        let mut reader = Reader::new(layers);
+        let namespace = reader.take("namespace", |t| Name::new(t).map_err(|e| e.to_string()));
+        let durability = reader.take("durability", durability).unwrap_or_default();
+        let mut url = |flag: &str, text: &str| {
+            StoreUrl::new(text).map_err(|message| reader.problems.push(format!("{flag}: {message}"))).ok()
+        };
+        let urls = url("--from", from).zip(url("--to", to));
+        for (key, why) in
+            [("store", "has --from and --to instead"), ("durability", "copies into no embedded store")]
+        {
+            let beside = key == "store" || urls.as_ref().is_some_and(|(_, to)| to.file().is_none());
+            if beside && reader.origin(key).is_some_and(|origin| origin.starts_with("--")) {
+                reader.problems.push(format!("--{key}: store copy {why}"));
+            }
+        }
+        let (from, to) = reader.problems.or(urls)?.expect("without a problem there are two");
+        let namespace = namespace.unwrap_or_else(|| Name::new(NAMESPACE_DEFAULT).expect("a name"));
+        let settings = |url| Self { url, namespace: namespace.clone(), durability };
+        Ok((settings(from), settings(to)))
+    }
+
     /// The file of an embedded store, as an absolute path, if nobody has made it yet. What cannot be looked at
     /// counts as there: whoever opens it finds out why.
     pub fn missing_file(&self) -> Option<PathBuf> {

@@ -122,6 +122,23 @@ pub(super) fn netstring<'a>(bytes: &mut &'a [u8]) -> Option<&'a [u8]> {
     Some(text)
 }
 
+/// Adds an event to a history; drops the eleventh when there are more than the first 10 and the last 40.
+pub(super) fn add_event(history: &mut Vec<u8>, events: &mut u32, event: &str) {
+    if *events as usize >= EVENTS_KEPT {
+        let mut rest = &history[..];
+        for _ in 0..HISTORY_FIRST {
+            netstring(&mut rest);
+        }
+        let from = history.len() - rest.len();
+        netstring(&mut rest);
+        let to = history.len() - rest.len();
+        history.drain(from..to);
+    } else {
+        *events += 1;
+    }
+    history.extend(format!("{}:{event},", event.len()).bytes());
+}
+
 /// A job as it is at `now_ms`.
 pub(super) fn view(known: Known<'_>, now_ms: u64) -> JobView {
     let Known { job, due_ms: enqueued_due_ms, past, lease, runner } = known;

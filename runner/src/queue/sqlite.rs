@@ -18,14 +18,17 @@ use crate::clock::{HostClock, SystemClock};
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
-    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, JobRef, Lane, LeaseSeen, ListQuery, LogWrite, Page,
-    Pruned, Pulse, Reclaimed, Retention, RunnerInfo, SessionId, SessionSeen, Settled, Settlement, Store,
-    StoreError, Verdict, Wake,
+    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, Exported, Finding, Imported, JobRef, Lane,
+    LeaseSeen, ListQuery, LogWrite, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo, SessionId,
+    SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict, Wake,
 };
 
 mod claim;
+mod copy_in;
+mod copy_out;
 mod counts;
 mod disk;
+mod doctor;
 mod enqueue;
 mod errors;
 mod fair;
@@ -257,5 +260,25 @@ impl Store for SqliteStore {
 
     async fn sessions(&self) -> Result<Vec<SessionSeen>, StoreError> {
         self.all_sessions().await
+    }
+
+    async fn doctor(&self, repair: bool) -> Result<Vec<Finding>, StoreError> {
+        self.look_at_all(repair).await
+    }
+
+    async fn export_source(&self) -> Result<Source, StoreError> {
+        self.as_source().await
+    }
+
+    async fn export(&self, cursor: Option<String>) -> Result<Page<Exported>, StoreError> {
+        self.export_page(cursor).await
+    }
+
+    async fn import(&self, source: &Source, items: &[Exported]) -> Result<Vec<Imported>, StoreError> {
+        self.import_items(source, items).await
+    }
+
+    async fn import_done(&self, source: &Source) -> Result<(), StoreError> {
+        self.import_end(source).await
     }
 }

@@ -4,10 +4,14 @@
 //! [`bed::Bed`]; a store that passes them all keeps the rules. The suite earns its trust by mutation: see
 //! tests/mutants.
 
+mod across;
 mod bed;
 mod bulk;
 mod claiming;
+mod copying;
+mod crowd;
 mod damage;
+mod doctor;
 mod enqueueing;
 mod listing;
 mod model;
@@ -16,11 +20,13 @@ mod random;
 mod redis_audit;
 mod redis_bed;
 mod redis_inside;
+mod redis_wounds;
 mod retaining;
 mod sessions;
 mod settling;
 mod sqlite_audit;
 mod sqlite_bed;
+mod sqlite_wounds;
 mod waking;
 
 /// Makes one test a claim, for one store.
@@ -143,6 +149,21 @@ macro_rules! conformance {
                 an_impossible_due_time_is_quarantined_and_never_run
                 foreign_data_under_our_names_stops_a_call_before_it_writes
                 a_lost_record_under_a_lease_harms_nobody_else;
+            doctor:
+                a_store_in_use_has_no_findings
+                what_moves_is_never_reported
+                an_entry_without_a_record_is_found_and_mended
+                a_record_lost_under_a_lease_is_found_and_mended
+                what_an_operator_did_by_hand_is_no_damage;
+            copying:
+                a_copy_is_what_it_was
+                a_copy_there_and_back_is_what_it_was
+                a_repeated_copy_brings_only_what_is_missing
+                what_a_complete_copy_brought_does_not_come_back
+                a_copy_keeps_the_order_behind_what_is_there
+                an_id_that_exists_is_left_alone
+                what_a_lost_runner_had_is_taken_back
+                an_import_against_the_rules_is_refused;
             waking:
                 what_makes_a_job_claimable_earlier_wakes
                 a_backlog_wakes_nobody

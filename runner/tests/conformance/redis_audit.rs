@@ -7,8 +7,20 @@ use redis::{Commands, Connection};
 
 type Fields = HashMap<String, Vec<u8>>;
 
-/// What is wrong; empty when all is well.
+/// What is wrong; empty when all is well, and was never otherwise.
 pub(crate) fn audit(client: &mut Connection, namespace: &str) -> Vec<String> {
+    let mut wrong = audit_mended(client, namespace);
+    for aside in ["orphans", "dirt"] {
+        let there: u64 = client.zcard(format!("{namespace}:{{0}}:{aside}")).expect("a set");
+        if there > 0 {
+            wrong.push(format!("{there} {aside}"));
+        }
+    }
+    wrong
+}
+
+/// What is wrong; empty when all is well, whatever was set aside.
+pub(crate) fn audit_mended(client: &mut Connection, namespace: &str) -> Vec<String> {
     let prefix = format!("{namespace}:{{0}}:");
     let mut audit = Audit { client, prefix, wrong: Vec::new() };
     audit.places();
@@ -140,10 +152,6 @@ impl Audit<'_> {
         for (field, _) in totals.iter().filter(|(field, _)| field.ends_with(":running")) {
             let (counted, there) = (number(&totals, field), by_queue.get(field).copied().unwrap_or(0));
             self.note(counted == there, || format!("{field} is {counted}, not {there}"));
-        }
-        for aside in ["orphans", "dirt"] {
-            let there: u64 = self.client.zcard(format!("{}{aside}", self.prefix)).expect("a set");
-            self.note(there == 0, || format!("{there} {aside}"));
         }
     }
 }

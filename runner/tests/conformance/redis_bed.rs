@@ -41,6 +41,14 @@ pub(crate) fn key(rest: &str) -> String {
     format!("{NAMESPACE}:{{0}}:{rest}")
 }
 
+fn shown(bytes: &[u8]) -> String {
+    format!("{:?}", String::from_utf8_lossy(bytes))
+}
+
+fn pairs(pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<String> {
+    pairs.iter().map(|(name, value)| format!("{} {}", shown(name), shown(value))).collect()
+}
+
 #[async_trait]
 impl Bed for RedisBed {
     type S = RedisStore;
@@ -86,11 +94,25 @@ impl Bed for RedisBed {
         let mut client = self.client();
         let mut keys: Vec<Vec<u8>> = client.keys("*").expect("keys of a small test");
         keys.sort();
+        // Not DUMP, which tells in what order a hash happens to be kept.
         let mut all = Vec::new();
         for key in keys {
-            let dump: Option<Vec<u8>> = redis::cmd("DUMP").arg(&key).query(&mut client).expect("a dump");
+            let kind: String = redis::cmd("TYPE").arg(&key).query(&mut client).expect("a type");
+            let mut values: Vec<String> = match kind.as_str() {
+                "hash" => pairs(client.hgetall(&key).expect("a hash")),
+                "zset" => pairs(client.zrange_withscores(&key, 0, -1).expect("a sorted set")),
+                "set" => client
+                    .smembers::<_, Vec<Vec<u8>>>(&key)
+                    .expect("a set")
+                    .iter()
+                    .map(|bytes| shown(bytes))
+                    .collect(),
+                "none" => continue,
+                _ => vec![shown(&client.get::<_, Vec<u8>>(&key).expect("a string"))],
+            };
+            values.sort();
             all.extend(key);
-            all.extend(dump.unwrap_or_default());
+            all.extend(format!(" {kind} {}\n", values.join(" ")).into_bytes());
         }
         all
     }

@@ -56,6 +56,16 @@ fn open(folder: &TempDir, clock: &Arc<SteppedClock>, namespace: &str, durability
 }
 
 impl SqliteBed {
+    /// Where the file is.
+    pub(crate) fn path(&self) -> std::path::PathBuf {
+        self.folder.path().join("jobs.db")
+    }
+
+    /// The bed's namespace in another file.
+    pub(crate) fn open_at(&self, path: &std::path::Path) -> SqliteStore {
+        SqliteStore::open(path, &name(NAMESPACE), SqliteOptions::default()).expect("a path")
+    }
+
     /// A connection of a stranger.
     pub(crate) fn client(&self) -> Connection {
         let client = Connection::open(self.folder.path().join("jobs.db")).expect("opened");

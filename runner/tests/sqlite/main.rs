@@ -6,6 +6,7 @@
 #[allow(dead_code, reason = "the suite uses the rest")]
 #[path = "../conformance/bed.rs"]
 mod bed;
+#[allow(dead_code, reason = "the suite uses the rest")]
 #[path = "../conformance/sqlite_audit.rs"]
 mod sqlite_audit;
 

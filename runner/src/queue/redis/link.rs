@@ -71,7 +71,7 @@ impl Link {
     pub(super) async fn script(
         &self,
         script: &Script,
-        keys: &[String],
+        keys: &[impl AsRef<[u8]>],
         args: &[impl AsRef<[u8]>],
         repeat: Repeat,
     ) -> Result<Value, StoreError> {
@@ -79,7 +79,7 @@ impl Link {
             let mut cmd = redis::cmd(command);
             cmd.arg(script).arg(keys.len());
             for key in keys {
-                cmd.arg(key);
+                cmd.arg(key.as_ref());
             }
             for arg in args {
                 cmd.arg(arg.as_ref());
@@ -144,6 +144,22 @@ impl Link {
             Ok((live.number, connection))
         });
         opened.await.unwrap_or_else(|_| Err(self.no_answer()))
+    }
+
+    /// A connection of the caller's own, for what needs one: it is not opened again.
+    pub(super) async fn apart(&self) -> Result<MultiplexedConnection, StoreError> {
+        timeout(self.connect_timeout, self.open()).await.unwrap_or_else(|_| Err(self.no_answer()))
+    }
+
+    /// What a call on a connection of the caller's own brought, within the time of a call.
+    pub(super) async fn in_time<T>(
+        &self,
+        call: impl Future<Output = Result<T, RedisError>>,
+    ) -> Result<T, StoreError> {
+        match timeout(self.call_timeout, call).await {
+            Ok(done) => done.map_err(|error| store_error(&error, &self.place)),
+            Err(_) => Err(self.no_answer()),
+        }
     }
 
     async fn open(&self) -> Result<MultiplexedConnection, StoreError> {

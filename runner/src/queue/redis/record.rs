@@ -55,6 +55,50 @@ pub(super) fn read_record(rid: u64, bytes: &[u8]) -> Option<(Job, u64)> {
     Some((job, enqueued_ms + delay_ms))
 }
 
+/// A record as lua/enqueue.lua writes it: [`read_record`] the other way round, for a job with an id.
+pub(super) fn record_text(job: &Job, due_ms: u64) -> Vec<u8> {
+    let unit = char::from(UNIT);
+    let mut options = Vec::new();
+    match job.priority {
+        Priority::High => options.push("ph".to_owned()),
+        Priority::Low => options.push("pl".to_owned()),
+        Priority::Normal => {}
+    }
+    options.extend(job.timeout_ms.map(|ms| format!("t{ms}")));
+    options.extend(job.traceparent.as_ref().map(|text| format!("w{text}")));
+    if !job.meta.is_empty() {
+        options.extend(serde_json::to_string(&job.meta).ok().map(|text| format!("m{text}")));
+    }
+    if !job.source.is_empty() {
+        options.push(format!("s{}", job.source));
+    }
+    let max = job.max_attempts.map(|max| max.to_string()).unwrap_or_default();
+    let kind = if job.kind == job.queue { "" } else { job.kind.as_str() };
+    let delay = match due_ms.saturating_sub(job.enqueued_ms) {
+        0 => String::new(),
+        ms => base36(ms),
+    };
+    let (queue, id, enqueued) = (&job.queue, &job.id, base36(job.enqueued_ms));
+    let options = options.join(&MARK.to_string());
+    let mut text =
+        format!("{max}{unit}{queue}{unit}{kind}{unit}{id}{unit}{enqueued}{unit}{delay}{unit}{options}{unit}")
+            .into_bytes();
+    text.extend_from_slice(&job.payload);
+    text
+}
+
+fn base36(mut number: u64) -> String {
+    let mut digits = Vec::new();
+    loop {
+        digits.push(b"0123456789abcdefghijklmnopqrstuvwxyz"[(number % 36) as usize]);
+        number /= 36;
+        if number == 0 {
+            break;
+        }
+    }
+    digits.iter().rev().map(|digit| char::from(*digit)).collect()
+}
+
 fn read_option(job: &mut Job, option: &str) {
     let mut letters = option.chars();
     let letter = letters.next();
@@ -80,6 +124,7 @@ pub(super) struct LeaseText {
     pub(super) crashes: u32,
     pub(super) claimed_ms: u64,
     pub(super) due_ms: u64,
+    pub(super) order: u64,
     pub(super) queue: Name,
     pub(super) kind: Name,
 }
@@ -94,39 +139,71 @@ pub(super) fn read_lease(bytes: &[u8]) -> Option<LeaseText> {
     let max_attempts = part()?.parse().ok()?;
     let crashes = part()?.parse().ok()?;
     let due_ms = part()?.parse().ok()?;
-    let _order = part()?;
+    let order = part()?.parse().ok()?;
     let claimed_ms = part()?.parse().ok()?;
     let _member = part()?;
     let queue = Name::new(part()?).ok()?;
     let kind = Name::new(part()?).ok()?;
-    Some(LeaseText { session, token, attempt, max_attempts, crashes, claimed_ms, due_ms, queue, kind })
+    Some(LeaseText { session, token, attempt, max_attempts, crashes, claimed_ms, due_ms, order, queue, kind })
 }
 
 /// The `past` of a job: see lua/includes/past.lua.
-fn read_past(bytes: &[u8]) -> Option<Past> {
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct PastText<'a> {
+    pub(super) state: u8,
+    pub(super) attempt: u32,
+    pub(super) max_attempts: u32,
+    pub(super) crashes: u32,
+    pub(super) due_ms: u64,
+    pub(super) order: u64,
+    pub(super) expire_ms: u64,
+    pub(super) forget_ms: u64,
+    pub(super) events: u32,
+    pub(super) result: &'a [u8],
+    /// Netstrings: see queue/life.rs.
+    pub(super) history: &'a [u8],
+}
+
+pub(super) fn read_past(bytes: &[u8]) -> Option<PastText<'_>> {
     let line = bytes.iter().position(|b| *b == b'\n')?;
     let header = std::str::from_utf8(&bytes[..line]).ok()?;
     let parts: Vec<&str> = header.split(' ').collect();
-    let [state, attempt, max, crashes, due, _order, _bytes, _expire, _forget, _session, _token, _events] =
+    let [state, attempt, max, crashes, due, order, _bytes, expire, forget, _session, _token, events] =
         parts[..]
     else {
         return None;
     };
-    let mut rest = &bytes[line + 1..];
-    let result = Bytes::copy_from_slice(netstring(&mut rest)?);
-    let mut list = Vec::new();
-    while let Some(event) = netstring(&mut rest) {
-        list.extend(read_event(event));
-    }
-    Some(Past {
+    let mut history = &bytes[line + 1..];
+    let result = netstring(&mut history)?;
+    Some(PastText {
         state: *state.as_bytes().first()?,
         attempt: attempt.parse().ok()?,
         max_attempts: max.parse().ok()?,
         crashes: crashes.parse().ok()?,
         due_ms: due.parse().ok()?,
+        order: order.parse().ok()?,
+        expire_ms: expire.parse().ok()?,
+        forget_ms: forget.parse().ok()?,
+        events: events.parse().ok()?,
         result,
-        events: list,
+        history,
     })
+}
+
+impl PastText<'_> {
+    fn life(&self) -> Past {
+        let mut rest = self.history;
+        let events = std::iter::from_fn(|| netstring(&mut rest)).filter_map(read_event).collect();
+        Past {
+            state: self.state,
+            attempt: self.attempt,
+            max_attempts: self.max_attempts,
+            crashes: self.crashes,
+            due_ms: self.due_ms,
+            result: Bytes::copy_from_slice(self.result),
+            events,
+        }
+    }
 }
 
 /// What view.lua returns of one job, as it is: empty where there is nothing.
@@ -149,6 +226,44 @@ pub(super) fn read_view(rid: u64, raw: Raw<'_>, now_ms: u64) -> Option<JobView> 
         claimed_ms: lease.claimed_ms,
         due_ms: lease.due_ms,
     });
-    let past = read_past(raw.past);
+    let past = read_past(raw.past).map(|past| past.life());
     Some(view(Known { job, due_ms, past, lease, runner: raw.runner }, now_ms))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_record_reads_back_as_what_was_written() {
+        let name = |text: &str| Name::new(text).expect("a name");
+        let plain = Job {
+            id: JobId::new("7-abcde").expect("an id"),
+            kind: name("k"),
+            queue: name("k"),
+            priority: Priority::Normal,
+            enqueued_ms: 0,
+            max_attempts: None,
+            timeout_ms: None,
+            meta: Vec::new(),
+            traceparent: None,
+            source: String::new(),
+            payload: Bytes::new(),
+        };
+        let full = Job {
+            queue: name("q"),
+            priority: Priority::Low,
+            enqueued_ms: 1_796_000_000_123,
+            max_attempts: Some(7),
+            timeout_ms: Some(1),
+            meta: vec![("a".to_owned(), "\u{1e}".to_owned()), ("a".to_owned(), "b".to_owned())],
+            traceparent: Some("00-x".to_owned()),
+            source: "somebody".to_owned(),
+            payload: Bytes::from_static(b"\x1f\x00 as it is"),
+            ..plain.clone()
+        };
+        for (job, due_ms) in [(plain, 35), (full, 1_796_000_000_123)] {
+            assert_eq!(read_record(9, &record_text(&job, due_ms)), Some((job, due_ms)));
+        }
+    }
 }

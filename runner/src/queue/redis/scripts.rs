@@ -56,8 +56,9 @@ macro_rules! lua {
 }
 
 lua!(
-    cancel, claim, counts, delete, enqueue, heartbeat, identity, locate, log, page, pause, prune, purge,
-    recall, reclaim, requeue, reschedule, resume, settle, view
+    aside, cancel, census, claim, counts, delete, enqueue, examine, export, floors, heartbeat, identity,
+    import, locate, log, page, pause, prune, purge, recall, reclaim, requeue, reschedule, resume, settle,
+    sift, types, view, walk
 );
 
 macro_rules! includes {
@@ -68,7 +69,8 @@ macro_rules! includes {
 }
 
 includes!(
-    "clock", "finish", "globals", "job", "lanes", "lease", "member", "past", "record", "stage", "waiting"
+    "clock", "finding", "finish", "globals", "job", "lanes", "lease", "member", "past", "record", "stage",
+    "waiting"
 );
 
 impl Script {

@@ -10,7 +10,7 @@ use crate::queue::{IdMemory, Retention, StoreError};
 /// What a remembered id weighs beyond its text, in bytes.
 pub(super) const ID_COST: u64 = 200;
 /// What a past weighs beyond its events and its result, in bytes.
-const PAST_COST: usize = 128;
+pub(super) const PAST_COST: usize = 128;
 /// Beyond this nothing differs from for ever, in milliseconds.
 const FOR_EVER_MS: u64 = 1 << 52;
 

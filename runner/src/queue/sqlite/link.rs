@@ -244,6 +244,7 @@ impl Shared {
             self.readers.lock().clear();
             self.writer.lock().take();
             if Arc::strong_count(&old.users) == 1 {
+                tracing::warn!(file = %place, "the store's file was replaced or deleted: opening it anew");
                 return Ok(());
             }
             if monotonic() > until {
@@ -256,7 +257,10 @@ impl Shared {
     }
 
     /// As [`Link::read`], here and now.
-    fn read<T>(&self, work: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>) -> Result<T, StoreError> {
+    pub(super) fn read<T>(
+        &self,
+        work: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
         let kept = self.readers.lock().pop().filter(|opened| !self.is_replaced(opened));
         let opened = match kept {
             Some(opened) => opened,

@@ -4,7 +4,7 @@ use super::SqliteStore;
 use super::rows::{JOB_COLUMNS, LeaseRow, PastRow, read_job};
 use super::sessions::runner_of;
 use super::tx::Tx;
-use crate::job::JobView;
+use crate::job::{Job, JobView};
 use crate::names::{JobId, Name};
 use crate::queue::checks::generated_record;
 use crate::queue::life::{Known, LeaseFacts, Past, netstring, read_event, view};
@@ -80,8 +80,8 @@ pub(super) fn locate(tx: &Tx<'_>, job: &JobRef) -> Result<Option<u64>, StoreErro
     Ok(found.flatten())
 }
 
-/// Everything about a job, if it is there.
-pub(super) fn view_job(tx: &Tx<'_>, record: u64) -> Result<Option<JobView>, StoreError> {
+/// What was asked for, and the due time as it was enqueued. `None` for a job that is not there or cannot be read.
+pub(super) fn load_job(tx: &Tx<'_>, record: u64) -> Result<Option<(Job, u64)>, StoreError> {
     let sql = format!(
         "SELECT {JOB_COLUMNS}, name, kind FROM jobs JOIN lanes USING (lane) JOIN queues USING (queue) \
          WHERE record = ?1 AND ns = ?2"
@@ -91,7 +91,12 @@ pub(super) fn view_job(tx: &Tx<'_>, record: u64) -> Result<Option<JobView>, Stor
         let (Ok(queue), Ok(kind)) = (Name::new(&queue), Name::new(&kind)) else { return Ok(None) };
         read_job(row, Lane { queue, kind })
     };
-    let Some((job, due_ms)) = tx.row(&sql, (record, tx.ns), read)?.flatten() else { return Ok(None) };
+    Ok(tx.row(&sql, (record, tx.ns), read)?.flatten())
+}
+
+/// Everything about a job, if it is there.
+pub(super) fn view_job(tx: &Tx<'_>, record: u64) -> Result<Option<JobView>, StoreError> {
+    let Some((job, due_ms)) = load_job(tx, record)? else { return Ok(None) };
     let past = PastRow::load(tx, record)?.map(|past| {
         let mut rest = &past.history[..];
         let events = std::iter::from_fn(|| netstring(&mut rest)).filter_map(read_event).collect();

@@ -6,8 +6,7 @@ use rusqlite::Row;
 use super::tx::{LaneNumbers, Tx};
 use crate::job::{Job, Priority, State};
 use crate::names::JobId;
-use crate::outcome::{HISTORY_FIRST, HISTORY_LAST};
-use crate::queue::life::netstring;
+use crate::queue::life::add_event;
 use crate::queue::{Lane, StoreError};
 
 /// What a record weighs beyond its texts and its payload, in bytes.
@@ -277,21 +276,9 @@ impl PastRow {
         .map(drop)
     }
 
-    /// Adds an event as queue/life.rs writes them; drops the eleventh when there are more than the first 10 and the last 40.
+    /// Adds an event as queue/life.rs writes them.
     pub(super) fn add(&mut self, event: &str) {
-        if self.events as usize >= HISTORY_FIRST + HISTORY_LAST {
-            let mut rest = &self.history[..];
-            for _ in 0..HISTORY_FIRST {
-                netstring(&mut rest);
-            }
-            let from = self.history.len() - rest.len();
-            netstring(&mut rest);
-            let to = self.history.len() - rest.len();
-            self.history.drain(from..to);
-        } else {
-            self.events += 1;
-        }
-        self.history.extend(format!("{}:{event},", event.len()).bytes());
+        add_event(&mut self.history, &mut self.events, event);
     }
 
     /// Adds an event that is no run.

@@ -169,6 +169,25 @@ CREATE TABLE aside (
   record  INTEGER NOT NULL
 ) STRICT;
 
+-- What was copied from another store: numbers of the source itself (what is empty; see queue/copy.rs), and of each of its queues,
+-- of which the totals are added once.
+CREATE TABLE copies (
+  ns      INTEGER NOT NULL,
+  source  TEXT NOT NULL,
+  what    TEXT NOT NULL,
+  numbers TEXT NOT NULL,
+  PRIMARY KEY (ns, source, what)
+) STRICT, WITHOUT ROWID;
+
+-- What the doctor has set aside, kept for people to look at: rows of other tables as JSON, bytes in hex.
+CREATE TABLE quarantine (
+  quarantine INTEGER PRIMARY KEY,
+  ns         INTEGER NOT NULL,
+  at_ms      INTEGER NOT NULL,
+  was_in     TEXT NOT NULL,
+  content    TEXT NOT NULL
+) STRICT;
+
 -- Signals to whoever listens, the last few: a lane with a due time, or a session that is recalled.
 CREATE TABLE wakes (
   wake    INTEGER PRIMARY KEY,

@@ -4,6 +4,7 @@
 //! clock believed, and after a boot, when there is nothing else to believe.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension};
@@ -20,11 +21,19 @@ pub(super) struct StoreTime {
     clock: Arc<dyn HostClock>,
     /// Since when the wall clock disagrees, in microseconds since the boot.
     disagrees_since: Mutex<Option<u64>>,
+    /// What the last transaction added to the time since the boot.
+    offset_us: AtomicI64,
 }
 
 impl StoreTime {
     pub(super) fn new(clock: Arc<dyn HostClock>) -> Self {
-        Self { clock, disagrees_since: Mutex::new(None) }
+        Self { clock, disagrees_since: Mutex::new(None), offset_us: AtomicI64::new(0) }
+    }
+
+    /// Now, in microseconds since 1970, by the anchor of the last transaction: what a caller learns at the end of a call, when
+    /// its commit has waited for the disk.
+    pub(super) fn latest_us(&self) -> u64 {
+        self.clock.boot_us().saturating_add_signed(self.offset_us.load(Relaxed))
     }
 
     /// Now, in microseconds since 1970; within a transaction. One that writes keeps the anchor.
@@ -36,17 +45,19 @@ impl StoreTime {
             .optional()?;
         let anchored =
             anchor.filter(|(of, _)| *of == boot).map(|(_, offset)| boot_us.saturating_add_signed(offset));
-        match anchored {
-            Some(now_us) if !writing || !self.is_wrong(now_us, wall_us, boot_us) => Ok(now_us),
+        let now_us = match anchored {
+            Some(now_us) if !writing || !self.is_wrong(now_us, wall_us, boot_us) => now_us,
             _ => {
                 if writing {
                     connection
                         .prepare_cached("INSERT OR REPLACE INTO clock VALUES (1, ?1, ?2)")?
                         .execute((boot, wall_us as i64 - boot_us as i64))?;
                 }
-                Ok(wall_us)
+                wall_us
             }
-        }
+        };
+        self.offset_us.store(now_us as i64 - boot_us as i64, Relaxed);
+        Ok(now_us)
     }
 
     /// Whether the wall clock has disagreed long enough.
@@ -67,7 +78,7 @@ impl StoreTime {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
 

@@ -149,6 +149,8 @@ impl<'a, B: Bed> World<'a, B> {
         }
         let wrong = self.bed.audit().await;
         ensure!(wrong.is_empty(), "inside: {wrong:#?}");
+        let found = self.bed.store().doctor(false).await?;
+        ensure!(found.is_empty(), "the doctor found {found:#?}");
         Ok(())
     }
 }
