@@ -170,7 +170,10 @@ local function examine_id(job, lane)
     return true
   end
   local key, member = place_of(job, lane)
-  zrem(key, member)
+  local score = redis.call('ZSCORE', key, member)
+  if score then
+    entry_out(lane, job.letter == 'w' and job.part or DONE[job.letter], member, score, ORPHANS)
+  end
   job_aside(job, 'double-id', 'another job has the same id')
   return true
 end
