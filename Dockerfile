@@ -1,4 +1,3 @@
-# syntax=docker/dockerfile:1
 # A runner with its store and its handlers in one volume: docs/deploy.md has the line that starts it.
 
 FROM rust:1.95-slim-bookworm AS build
@@ -13,7 +12,7 @@ FROM debian:bookworm-slim
 RUN apt-get update \
     && apt-get install -y --no-install-recommends ca-certificates \
     && rm -rf /var/lib/apt/lists/* \
-    && useradd --system --user-group --uid 10001 --home-dir /var/lib/hourhand --shell /usr/sbin/nologin hourhand \
+    && useradd --uid 10001 --user-group --no-create-home --home-dir /var/lib/hourhand --shell /usr/sbin/nologin hourhand \
     && install -d -o hourhand -g hourhand -m 2770 /var/lib/hourhand /var/lib/hourhand/handlers
 COPY --from=build /out/hourhand /usr/local/bin/hourhand
 
@@ -21,7 +20,7 @@ ENV HOURHAND_STORE=sqlite:///var/lib/hourhand/hourhand.db \
     HOURHAND_HANDLERS=/var/lib/hourhand/handlers \
     HOURHAND_STATE_DIR=/var/lib/hourhand \
     HOURHAND_CACHE_DIR=/var/lib/hourhand/cache
-USER hourhand
+USER 10001:10001
 WORKDIR /var/lib/hourhand
 VOLUME /var/lib/hourhand
 STOPSIGNAL SIGTERM

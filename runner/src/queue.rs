@@ -120,8 +120,11 @@ pub struct ClaimRequest {
 pub struct Claimed {
     /// The jobs, those that are due first, each under a lease of the session.
     pub jobs: Vec<ClaimedJob>,
-    /// The store's clock during the claim, in microseconds since 1970.
+    /// The store's clock during the claim, in microseconds since 1970: what it decided by.
     pub now_us: u64,
+    /// The store's clock as late as it could be read for this answer, in microseconds since 1970: what the caller ties its own
+    /// clock to. Later than `now_us` where an answer waits for others or for the disk.
+    pub answered_us: u64,
     /// The earliest due time of what is left in these lanes and may be claimed, in milliseconds since
     /// 1970. In the past when more is ready than was asked for.
     pub next_due_ms: Option<u64>,

@@ -120,7 +120,7 @@ impl Claimer {
                 Err(error) => return self.failed(worker, "claim", &error),
             };
             self.measured(asked);
-            let clock = worker.read_clock(claimed.now_us, asked);
+            let clock = worker.read_clock(claimed.answered_us, asked);
             claimed_any |= !claimed.jobs.is_empty();
             if let Some(due_ms) = claimed.next_due_ms {
                 let at = clock.instant_of(due_ms.saturating_sub(self.look_ahead_ms()));

@@ -126,7 +126,7 @@ fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreEr
             due_ms,
         });
     }
-    Ok(Claimed { jobs, now_us, next_due_ms, damaged })
+    Ok(Claimed { jobs, now_us, answered_us: now_us, next_due_ms, damaged })
 }
 
 fn settle_arguments(settlements: &[Settlement], lanes: &Lanes, once: String) -> Vec<Vec<u8>> {

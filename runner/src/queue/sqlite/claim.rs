@@ -20,7 +20,8 @@ impl SqliteStore {
         check_claim(request)?;
         let request = request.clone();
         // A lease that is lost with the power leaves its job where it was.
-        self.link.write(Promise::Loose, move |tx| claim(tx, &request)).await
+        let claimed = self.link.write(Promise::Loose, move |tx| claim(tx, &request)).await?;
+        Ok(Claimed { answered_us: self.link.shared.time.latest_us(), ..claimed })
     }
 }
 
@@ -71,7 +72,7 @@ fn claim(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
     }
     let parts = if request.suspect && !suspected { 4 } else { 3 };
     let next_due_ms = open.iter().flat_map(|lane| &lane.heads[..parts]).flatten().min().copied();
-    Ok(Claimed { jobs, now_us: tx.now_us, next_due_ms, damaged })
+    Ok(Claimed { jobs, now_us: tx.now_us, answered_us: tx.now_us, next_due_ms, damaged })
 }
 
 /// The lanes of the request that exist and are not paused, in its order.

@@ -244,6 +244,7 @@ impl Shared {
             self.readers.lock().clear();
             self.writer.lock().take();
             if Arc::strong_count(&old.users) == 1 {
+                tracing::warn!(file = %place, "the store's file was replaced or deleted: opening it anew");
                 return Ok(());
             }
             if monotonic() > until {

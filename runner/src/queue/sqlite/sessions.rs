@@ -27,7 +27,8 @@ impl SqliteStore {
         let json = serde_json::to_string(info)
             .map_err(|error| StoreError::Invalid(format!("invalid runner info: {error}")))?;
         let (session, name) = (session.clone(), info.name.replace(char::is_control, "?"));
-        self.link
+        let pulse = self
+            .link
             .write(Promise::Loose, move |tx| {
                 // A first beat is the time, so that an entry deleted by hand does not come back with one that somebody has seen.
                 tx.exec(
@@ -37,7 +38,9 @@ impl SqliteStore {
                 )?;
                 Ok(Pulse { now_us: tx.now_us, sessions: pulse_sessions(tx)?, recalls: recalls(tx, &session)? })
             })
-            .await
+            .await?;
+        // Runners tie their clock to this: by now is closer than by the beginning of the call.
+        Ok(Pulse { now_us: self.link.shared.time.latest_us(), ..pulse })
     }
 
     pub(super) async fn all_sessions(&self) -> Result<Vec<SessionSeen>, StoreError> {

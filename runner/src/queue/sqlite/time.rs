@@ -4,6 +4,7 @@
 //! clock believed, and after a boot, when there is nothing else to believe.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicI64, Ordering::Relaxed};
 
 use parking_lot::Mutex;
 use rusqlite::{Connection, OptionalExtension};
@@ -14,39 +15,70 @@ use crate::clock::HostClock;
 const TOLERANCE_US: u64 = 1_000_000;
 /// A disagreement counts after so long, in microseconds.
 const BELIEVED_AFTER_US: u64 = 60_000_000;
+/// Two readings so close to each other are one, in microseconds; and how often that is tried.
+const APART_US: u64 = 50;
+const READINGS: usize = 8;
 
 /// Reads the store's clock.
 pub(super) struct StoreTime {
     clock: Arc<dyn HostClock>,
     /// Since when the wall clock disagrees, in microseconds since the boot.
     disagrees_since: Mutex<Option<u64>>,
+    /// What the last transaction added to the time since the boot.
+    offset_us: AtomicI64,
 }
 
 impl StoreTime {
     pub(super) fn new(clock: Arc<dyn HostClock>) -> Self {
-        Self { clock, disagrees_since: Mutex::new(None) }
+        Self { clock, disagrees_since: Mutex::new(None), offset_us: AtomicI64::new(0) }
+    }
+
+    /// Now, in microseconds since 1970, by the anchor of the last transaction: what a caller learns at the end of a call, when
+    /// its commit has waited for the disk.
+    pub(super) fn latest_us(&self) -> u64 {
+        self.clock.boot_us().saturating_add_signed(self.offset_us.load(Relaxed))
     }
 
     /// Now, in microseconds since 1970; within a transaction. One that writes keeps the anchor.
     pub(super) fn now_us(&self, connection: &Connection, writing: bool) -> rusqlite::Result<u64> {
-        let (boot, boot_us, wall_us) = (self.clock.boot_id(), self.clock.boot_us(), self.clock.wall_us());
+        let boot = self.clock.boot_id();
+        let (boot_us, wall_us) = self.both();
         let anchor: Option<(String, i64)> = connection
             .prepare_cached("SELECT boot, offset_us FROM clock WHERE one = 1")?
             .query_row([], |row| Ok((row.get(0)?, row.get(1)?)))
             .optional()?;
         let anchored =
             anchor.filter(|(of, _)| *of == boot).map(|(_, offset)| boot_us.saturating_add_signed(offset));
-        match anchored {
-            Some(now_us) if !writing || !self.is_wrong(now_us, wall_us, boot_us) => Ok(now_us),
+        let now_us = match anchored {
+            Some(now_us) if !writing || !self.is_wrong(now_us, wall_us, boot_us) => now_us,
             _ => {
                 if writing {
                     connection
                         .prepare_cached("INSERT OR REPLACE INTO clock VALUES (1, ?1, ?2)")?
                         .execute((boot, wall_us as i64 - boot_us as i64))?;
                 }
-                Ok(wall_us)
+                wall_us
             }
+        };
+        self.offset_us.store(now_us as i64 - boot_us as i64, Relaxed);
+        Ok(now_us)
+    }
+
+    /// Both clocks at one moment: what comes between the two readings would stay in the anchor.
+    fn both(&self) -> (u64, u64) {
+        let reading = || {
+            let (before, wall_us, after) = (self.clock.boot_us(), self.clock.wall_us(), self.clock.boot_us());
+            let apart_us = after.saturating_sub(before);
+            (apart_us, before + apart_us / 2, wall_us)
+        };
+        let mut best = reading();
+        for _ in 1..READINGS {
+            if best.0 <= APART_US {
+                break;
+            }
+            best = best.min(reading());
         }
+        (best.1, best.2)
     }
 
     /// Whether the wall clock has disagreed long enough.
@@ -67,7 +99,7 @@ impl StoreTime {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+    use std::sync::atomic::AtomicU64;
 
     use super::*;
 
@@ -121,5 +153,38 @@ mod tests {
         );
         connection.execute("UPDATE clock SET boot = 'another'", []).expect("written");
         assert_eq!(now(), 9_000, "after a boot the wall clock is all there is");
+    }
+
+    /// A machine that stops for 30 ms after each of the first readings of its wall clock.
+    #[derive(Default)]
+    struct Busy {
+        boot: AtomicU64,
+        readings: AtomicU64,
+    }
+
+    impl HostClock for Busy {
+        fn wall_us(&self) -> u64 {
+            let wall = 7_000_000 + self.boot.load(Relaxed);
+            if self.readings.fetch_add(1, Relaxed) < 3 {
+                self.boot.fetch_add(30_000, Relaxed);
+            }
+            wall
+        }
+        fn boot_us(&self) -> u64 {
+            self.boot.load(Relaxed)
+        }
+        fn boot_id(&self) -> &str {
+            "this boot"
+        }
+    }
+
+    #[test]
+    fn a_machine_that_is_busy_does_not_move_the_anchor() {
+        let connection = Connection::open_in_memory().expect("a database");
+        connection.execute_batch(include_str!("schema.sql")).expect("tables");
+        StoreTime::new(Arc::new(Busy::default())).now_us(&connection, true).expect("a time");
+        let offset: u64 =
+            connection.query_row("SELECT offset_us FROM clock", [], |row| row.get(0)).expect("an anchor");
+        assert_eq!(offset, 7_000_000);
     }
 }

@@ -161,7 +161,6 @@ impl Writer {
         let shared = &self.shared;
         let mut kept = shared.take_writer();
         if kept.as_ref().is_some_and(|opened| shared.is_replaced(opened)) {
-            tracing::warn!(file = %shared.path.display(), "the store's file was replaced or deleted: opening it anew");
             kept = None;
         }
         let mut opened = match kept {
