@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
 
-use parking_lot::Mutex;
+use parking_lot::{Mutex, RwLock};
 use rusqlite::Connection;
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -47,6 +47,9 @@ pub(super) struct Shared {
     pub(super) namespace: Name,
     pub(super) options: SqliteOptions,
     pub(super) time: StoreTime,
+    /// Held by whoever reads, and by the writer while it cuts the log back: SQLite can do that only without readers, and
+    /// those of this process can be kept waiting for it.
+    pub(super) reading: RwLock<()>,
     /// Connections for the next reads, and for the next transaction that writes.
     readers: Mutex<Vec<Opened>>,
     writer: Mutex<Option<Opened>>,
@@ -89,6 +92,7 @@ impl Link {
             namespace,
             options,
             time,
+            reading: RwLock::new(()),
             readers: Mutex::default(),
             writer: Mutex::default(),
             current: Mutex::default(),
@@ -283,6 +287,7 @@ impl Shared {
         work: impl FnOnce(&Tx<'_>) -> Result<T, StoreError>,
     ) -> Result<T, StoreError> {
         let fail = |error: rusqlite::Error| store_error(&error, &self.path);
+        let _reads = self.reading.read();
         let snapshot = opened.connection.unchecked_transaction().map_err(fail)?;
         let now_us = self.time.now_us(&opened.connection, false).map_err(fail)?;
         let mut tx = self.tx(opened, now_us);

@@ -197,6 +197,8 @@ impl Writer {
         }
         let connection = &mut opened.connection;
         let patience = if urgent { LOG_PATIENCE_URGENT } else { LOG_PATIENCE };
+        // Whether or not the readers of this process end in time: those of others may have.
+        let _alone = self.shared.reading.try_write_for(patience);
         let cut = wait_for_locks(connection, patience).and_then(|()| {
             connection.query_row("PRAGMA wal_checkpoint(TRUNCATE)", [], |row| row.get::<_, bool>(0))
         });
