@@ -450,6 +450,27 @@ pub struct QueueCounts {
     pub failed_total: u64,
 }
 
+impl QueueCounts {
+    /// Of a queue that nothing has ever been in.
+    pub(crate) fn none(queue: Name) -> Self {
+        Self {
+            queue,
+            kinds: Vec::new(),
+            scheduled: 0,
+            ready: 0,
+            running: 0,
+            dead: 0,
+            completed: 0,
+            cancelled: 0,
+            oldest_due_ms: None,
+            paused: false,
+            enqueued_total: 0,
+            completed_total: 0,
+            failed_total: 0,
+        }
+    }
+}
+
 /// All counts at one moment.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Counts {

@@ -68,6 +68,27 @@ pub struct ExportedJob {
     pub taken_back: bool,
 }
 
+impl ExportedJob {
+    /// A job to which nothing has happened yet.
+    pub(super) fn untouched(record: u64, job: Job, due_ms: u64, logs: Vec<AttemptLog>) -> Self {
+        Self {
+            record,
+            place: record,
+            job,
+            attempt: 0,
+            max_attempts: 0,
+            crashes: 0,
+            due_ms,
+            end: None,
+            result: Bytes::new(),
+            events: 0,
+            history: Bytes::new(),
+            logs,
+            taken_back: false,
+        }
+    }
+}
+
 /// The end of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct JobEnd {

@@ -212,21 +212,7 @@ fn read_exported(record: u64, reply: &mut Items, now_us: u64) -> Result<Option<E
     let (runner, ended) = (reply.text()?, reply.text()?);
     let logs = read_logs(reply.list()?)?;
     let Some((job, due_ms)) = read_record(record, &text) else { return Ok(None) };
-    let mut exported = ExportedJob {
-        record,
-        place: record,
-        job,
-        attempt: 0,
-        max_attempts: 0,
-        crashes: 0,
-        due_ms,
-        end: None,
-        result: Bytes::new(),
-        events: 0,
-        history: Bytes::new(),
-        logs,
-        taken_back: false,
-    };
+    let mut exported = ExportedJob::untouched(record, job, due_ms, logs);
     if let Some(past) = read_past(&past) {
         add_past(&mut exported, &past, ended.parse().ok());
     }

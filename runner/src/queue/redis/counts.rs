@@ -24,7 +24,7 @@ impl RedisStore {
         let lanes = self.all_lanes().await?;
         let mut queues: BTreeMap<Name, QueueCounts> = BTreeMap::new();
         for queue in self.paused_queues().await? {
-            queues.insert(queue.clone(), QueueCounts { paused: true, ..nothing_in(queue) });
+            queues.insert(queue.clone(), QueueCounts { paused: true, ..QueueCounts::none(queue) });
         }
         let mut counts = Counts { queues: Vec::new(), now_ms: 0, stale_total: 0, orphans: 0, quarantined: 0 };
         let mut steps: Vec<Lanes> =
@@ -44,7 +44,7 @@ impl RedisStore {
             counts.quarantined = items.number()?;
             for lane in &step.list {
                 let queue =
-                    queues.entry(lane.queue.clone()).or_insert_with(|| nothing_in(lane.queue.clone()));
+                    queues.entry(lane.queue.clone()).or_insert_with(|| QueueCounts::none(lane.queue.clone()));
                 queue.kinds.push(lane.kind.clone());
                 add_lane(queue, &mut items)?;
             }
@@ -127,24 +127,6 @@ impl RedisStore {
             ));
         }
         Ok(warnings)
-    }
-}
-
-fn nothing_in(queue: Name) -> QueueCounts {
-    QueueCounts {
-        queue,
-        kinds: Vec::new(),
-        scheduled: 0,
-        ready: 0,
-        running: 0,
-        dead: 0,
-        completed: 0,
-        cancelled: 0,
-        oldest_due_ms: None,
-        paused: false,
-        enqueued_total: 0,
-        completed_total: 0,
-        failed_total: 0,
     }
 }
 

@@ -1,7 +1,5 @@
 //! Everything of a namespace on its way out to another store, a page at a time.
 
-use bytes::Bytes;
-
 use super::SqliteStore;
 use super::read::load_job;
 use super::rows::{LeaseRow, PastRow, finished_state};
@@ -82,21 +80,7 @@ fn job(tx: &Tx<'_>, record: u64) -> Result<Option<ExportedJob>, StoreError> {
         tx.rows("SELECT attempt, text FROM logs WHERE record = ?1 ORDER BY attempt", [record], |row| {
             Ok(AttemptLog { attempt: row.get(0)?, text: row.get(1)? })
         })?;
-    let mut exported = ExportedJob {
-        record,
-        place: record,
-        job,
-        attempt: 0,
-        max_attempts: 0,
-        crashes: 0,
-        due_ms,
-        end: None,
-        result: Bytes::new(),
-        events: 0,
-        history: Bytes::new(),
-        logs,
-        taken_back: false,
-    };
+    let mut exported = ExportedJob::untouched(record, job, due_ms, logs);
     if let Some(past) = PastRow::load(tx, record)? {
         add_past(&mut exported, past);
     }

@@ -93,19 +93,11 @@ fn queues(tx: &Tx<'_>) -> Result<BTreeMap<Name, (i64, QueueCounts)>, StoreError>
         |row| {
             let Ok(queue) = Name::new(&row.get::<_, String>(1)?) else { return Ok(None) };
             let counts = QueueCounts {
-                queue: queue.clone(),
-                kinds: Vec::new(),
-                scheduled: 0,
-                ready: 0,
-                running: 0,
-                dead: 0,
-                completed: 0,
-                cancelled: 0,
-                oldest_due_ms: None,
                 paused: row.get(2)?,
                 enqueued_total: row.get(3)?,
                 completed_total: row.get(4)?,
                 failed_total: row.get(5)?,
+                ..QueueCounts::none(queue.clone())
             };
             Ok(Some((queue, (row.get(0)?, counts))))
         },
