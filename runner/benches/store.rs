@@ -155,7 +155,7 @@ async fn claim_and_settle(store: &impl Store, count: usize, batch: usize) {
     while done < count {
         let request = ClaimRequest {
             session: session.clone(),
-            lanes: vec![LaneClaim { lane: lane.clone(), max_attempts: 5 }],
+            lanes: vec![LaneClaim::new(lane.clone(), 5)],
             due_max: batch.min(count - done),
             ahead_max: 0,
             look_ahead_ms: 0,
@@ -181,9 +181,11 @@ async fn claim_and_settle(store: &impl Store, count: usize, batch: usize) {
                     lateness_us: 100,
                     runner: "bench".to_owned(),
                     handler: "0123456789ab".to_owned(),
+                    effects: None,
                 }),
                 retention: Retention::FINISHED,
                 id_memory: IdMemory::default(),
+                effects: None,
             })
             .collect();
         store.settle(&settlements).await.expect("settled");

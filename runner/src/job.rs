@@ -6,6 +6,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
+use crate::effects::Progress;
 use crate::names::{JobId, Name};
 use crate::outcome::{Failure, HistoryEvent};
 
@@ -341,6 +342,8 @@ pub struct JobView {
     pub error: Option<Failure>,
     /// What the handler returned, if it is kept.
     pub result: Option<Bytes>,
+    /// How far the last attempt that told had come.
+    pub progress: Option<Progress>,
     /// The first 10 and the last 40 events of its life.
     pub history: Vec<HistoryEvent>,
 }

@@ -5,6 +5,8 @@
 
 pub mod backoff;
 pub mod clock;
+pub mod effects;
+pub mod grants;
 pub mod job;
 pub mod names;
 pub mod outcome;

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
+use crate::effects::{Effects, Progress, StateFound};
 use crate::job::{Due, Job, JobView, NewJob, State};
 use crate::names::{JobId, Name};
 use crate::outcome::Outcome;
@@ -89,6 +90,17 @@ pub struct LaneClaim {
     pub lane: Lane,
     /// Attempts for jobs that do not say.
     pub max_attempts: u32,
+    /// Turns that the lane's kind has for each turn of a kind of weight 1; 1 or more. The same in all lanes of a kind.
+    pub weight: u32,
+    /// At most so many jobs of the lane's kind in this claim; the same in all lanes of a kind. No bound of its own when `None`.
+    pub kind_max: Option<u32>,
+}
+
+impl LaneClaim {
+    /// A lane of a kind without weight or bound.
+    pub fn new(lane: Lane, max_attempts: u32) -> Self {
+        Self { lane, max_attempts, weight: 1, kind_max: None }
+    }
 }
 
 /// A claim by one session.
@@ -210,6 +222,8 @@ pub struct Settlement {
     pub retention: Retention,
     /// How long its id is remembered if this finishes the job.
     pub id_memory: IdMemory,
+    /// What becomes true together with a completion (rule 12), and is dropped with any other outcome.
+    pub effects: Option<Box<Effects>>,
 }
 
 /// Facts of one run, on the store's clock.
@@ -234,6 +248,9 @@ pub enum Settled {
     Done,
     /// The lease is not valid any more: nothing changed.
     Stale,
+    /// State that the run had read has changed since, or cannot take its change: none of its effects is written, and the job
+    /// is back in its place, its attempt unspent.
+    Conflict,
 }
 
 /// A runner as it presents itself with each heartbeat.
@@ -356,6 +373,8 @@ pub struct LogWrite {
     pub attempt: u32,
     /// The whole log of the attempt so far, capped by whoever writes. Replaces what was there.
     pub text: String,
+    /// How far the attempt has come, if it says. Replaces what was there.
+    pub progress: Option<Progress>,
 }
 
 /// The log of one attempt.
@@ -582,6 +601,10 @@ pub trait Store: Send + Sync + 'static {
     /// Signals of what may be claimed earlier than thought. [`Wake::Missed`] follows each gap. Ends
     /// when the receiver is dropped.
     fn wakes(&self) -> mpsc::Receiver<Wake>;
+
+    /// Entries of a bucket of state, up to [`STATE_ENTRIES_MAX`](crate::effects::STATE_ENTRIES_MAX), at one moment. An
+    /// unknown bucket is an empty one.
+    async fn read_state(&self, bucket: &Name, keys: &[String]) -> Result<StateFound, StoreError>;
 
     // Operators.
 

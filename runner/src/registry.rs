@@ -26,7 +26,9 @@ use parking_lot::Mutex;
 
 use crate::backoff::Backoff;
 use crate::clock;
+use crate::grants::Grants;
 use crate::names::Name;
+use crate::queue::Retention;
 use crate::sandbox::{Limits, Module, Sandbox};
 
 use files::Files;
@@ -93,6 +95,16 @@ pub struct Handler {
     pub backoff: Backoff,
     /// Keep results over 4 KiB.
     pub keep_results: bool,
+    /// What it may reach.
+    pub grants: Arc<Grants>,
+    /// Jobs of this kind that one runner runs at once; no bound of its own when `None`.
+    pub concurrency: Option<u32>,
+    /// Turns that this kind has for each turn of a kind of weight 1.
+    pub weight: u32,
+    /// How long its completed and cancelled jobs are kept, where the manifest says so.
+    pub retention_finished: Option<Retention>,
+    /// How long its dead letters are kept, where the manifest says so.
+    pub retention_dead: Option<Retention>,
 }
 
 /// How a file, or one kind of it, is doing.

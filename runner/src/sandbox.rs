@@ -18,6 +18,7 @@ mod load;
 mod log;
 mod run;
 mod sections;
+mod services;
 mod stop;
 mod turns;
 mod world;
@@ -29,6 +30,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use crate::backoff::Backoff;
+use crate::effects::Effects;
 use crate::names::Name;
 use crate::outcome::{RunEnd, capped};
 
@@ -42,6 +44,7 @@ pub use facts::Form;
 pub use inspect::{INTERFACE_VERSION, Inspection, inspect};
 pub use load::Module;
 pub use log::JobLog;
+pub use services::{Offer, Services};
 pub use stop::{Stop, StopSignal};
 
 /// What a handler may have, in bytes. Nobody can say otherwise yet, so that it is what the pool has for each
@@ -132,6 +135,8 @@ pub struct RunReport {
     pub end: RunEnd,
     /// The most memory it had, in bytes.
     pub memory_bytes_peak: u64,
+    /// What is to be written together with its completion. `None` for every other end.
+    pub effects: Option<Box<Effects>>,
 }
 
 impl Default for SandboxConfig {
@@ -250,7 +255,7 @@ impl Sandbox {
         self.loader.load(name, bytes)
     }
 
-    /// Runs one job in a fresh instance. Never panics, and outlives its time-out by a moment at most.
+    /// Runs one job in a fresh instance, in which it reaches nothing. Never panics, and outlives its time-out by a moment at most.
     /// To be called on the guest runtime: a computing guest holds its thread for 10 ms at a time.
     pub async fn run(
         &self,
@@ -260,7 +265,20 @@ impl Sandbox {
         stop: StopSignal,
         log: Arc<JobLog>,
     ) -> RunReport {
-        run::run(&self.ground, module, job, limits, stop, log).await
+        self.run_with(module, job, limits, Offer::default(), stop, log).await
+    }
+
+    /// The same for a job that may reach something.
+    pub async fn run_with(
+        &self,
+        module: &Module,
+        job: GuestJob,
+        limits: &Limits,
+        offer: Offer,
+        stop: StopSignal,
+        log: Arc<JobLog>,
+    ) -> RunReport {
+        run::run(&self.ground, module, job, limits, offer, stop, log).await
     }
 
     /// Guest memory that running jobs use, in bytes.

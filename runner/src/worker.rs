@@ -257,6 +257,7 @@ impl Worker {
             run: None,
             retention: self.config.retention_finished,
             id_memory: self.config.id_memory,
+            effects: None,
         }
     }
 

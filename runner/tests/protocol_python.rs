@@ -63,7 +63,12 @@ fn example() -> String {
 async fn claim(store: &RedisStore, kind: &str) -> Vec<hourhand::queue::ClaimedJob> {
     let request = ClaimRequest {
         session: SessionId("s".into()),
-        lanes: vec![LaneClaim { lane: Lane { queue: name(kind), kind: name(kind) }, max_attempts: 5 }],
+        lanes: vec![LaneClaim {
+            lane: Lane { queue: name(kind), kind: name(kind) },
+            max_attempts: 5,
+            weight: 1,
+            kind_max: None,
+        }],
         due_max: 10,
         ahead_max: 0,
         look_ahead_ms: 0,

@@ -45,7 +45,7 @@ fn job(kind: &str) -> NewJob {
 fn claim_of(kind: &str, session: &str, first_token: u64, due_max: usize) -> ClaimRequest {
     ClaimRequest {
         session: SessionId(session.into()),
-        lanes: vec![LaneClaim { lane: Lane { queue: name(kind), kind: name(kind) }, max_attempts: 5 }],
+        lanes: vec![LaneClaim::new(Lane { queue: name(kind), kind: name(kind) }, 5)],
         due_max,
         ahead_max: 0,
         look_ahead_ms: 0,

@@ -67,7 +67,7 @@ async fn work(store: &RedisStore, kind: &Name, rounds: usize) {
     for round in 0..rounds {
         let request = ClaimRequest {
             session: session.clone(),
-            lanes: vec![LaneClaim { lane: lane.clone(), max_attempts: 5 }],
+            lanes: vec![LaneClaim::new(lane.clone(), 5)],
             due_max: BATCH_MAX,
             ahead_max: 0,
             look_ahead_ms: 0,
@@ -179,7 +179,7 @@ async fn what_a_job_costs_redis() {
     for round in 0..jobs / batch {
         let request = ClaimRequest {
             session: SessionId("worker".into()),
-            lanes: vec![LaneClaim { lane: lane.clone(), max_attempts: 5 }],
+            lanes: vec![LaneClaim::new(lane.clone(), 5)],
             due_max: batch as usize,
             ahead_max: 0,
             look_ahead_ms: 0,

@@ -155,6 +155,7 @@ pub(super) fn view(known: Known<'_>, now_ms: u64) -> JobView {
         handler: None,
         error: None,
         result: None,
+        progress: None,
         history: vec![enqueued_event(&job)],
         job,
     };

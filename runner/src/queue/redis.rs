@@ -16,6 +16,7 @@ use self::keys::Keys;
 use self::link::Link;
 pub use self::scripts::ScriptEdit;
 use self::scripts::Scripts;
+use crate::effects::StateFound;
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
@@ -144,6 +145,10 @@ impl Store for RedisStore {
 
     async fn write_logs(&self, logs: &[LogWrite]) -> Result<Vec<Settled>, StoreError> {
         self.log_jobs(logs).await
+    }
+
+    async fn read_state(&self, _bucket: &Name, _keys: &[String]) -> Result<StateFound, StoreError> {
+        Err(StoreError::Refused("state is not there yet".to_owned()))
     }
 
     async fn heartbeat(&self, session: &SessionId, info: &RunnerInfo) -> Result<Pulse, StoreError> {

@@ -15,6 +15,7 @@ use tokio::sync::mpsc;
 
 use self::link::Link;
 use crate::clock::{HostClock, SystemClock};
+use crate::effects::StateFound;
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
@@ -188,6 +189,10 @@ impl Store for SqliteStore {
 
     async fn write_logs(&self, logs: &[LogWrite]) -> Result<Vec<Settled>, StoreError> {
         self.log_jobs(logs).await
+    }
+
+    async fn read_state(&self, _bucket: &Name, _keys: &[String]) -> Result<StateFound, StoreError> {
+        Err(StoreError::Refused("state is not there yet".to_owned()))
     }
 
     async fn heartbeat(&self, session: &SessionId, info: &RunnerInfo) -> Result<Pulse, StoreError> {

@@ -196,5 +196,10 @@ fn handler(
         max_attempts: declared.and_then(|d| d.max_attempts).unwrap_or(MAX_ATTEMPTS_DEFAULT),
         backoff: declared.and_then(|d| d.backoff).unwrap_or_default(),
         keep_results: declared.is_some_and(|d| d.keep_results),
+        grants: Arc::default(),
+        concurrency: None,
+        weight: 1,
+        retention_finished: None,
+        retention_dead: None,
     }
 }

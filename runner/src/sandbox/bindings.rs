@@ -9,6 +9,12 @@ wasmtime::component::bindgen!({
     path: "../wit",
     world: "job-handler",
     ownership: Borrowing { duplicate_if_necessary: true },
+    imports: {
+        "hourhand:job/state.get": async,
+        "hourhand:job/state.set": async,
+        "hourhand:job/state.delete": async,
+        "hourhand:job/state.increment": async,
+    },
     exports: { default: async },
     require_store_data_send: true,
 });

@@ -8,7 +8,9 @@ use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use crate::clock::Monotonic;
 use crate::outcome::{MESSAGE_BYTES_MAX, capped};
 
-use super::bindings::hourhand::job::{host, types};
+use super::Offer;
+use super::bindings::hourhand::job::types::Refusal;
+use super::bindings::hourhand::job::{host, jobs, state, types};
 use super::limiter::JobMemory;
 use super::log::{JobLog, Printed};
 use super::stop::StopSignal;
@@ -31,6 +33,7 @@ pub(super) struct GuestState {
     pub(super) stop: StopSignal,
     pub(super) log: Arc<JobLog>,
     pub(super) panic: Option<PanicReport>,
+    pub(super) offer: Offer,
 }
 
 /// What the guest's panic hook said. The last report counts.
@@ -42,7 +45,13 @@ pub(super) struct PanicReport {
 }
 
 impl GuestState {
-    pub(super) fn new(memory: JobMemory, deadline: Monotonic, stop: StopSignal, log: Arc<JobLog>) -> Self {
+    pub(super) fn new(
+        memory: JobMemory,
+        deadline: Monotonic,
+        offer: Offer,
+        stop: StopSignal,
+        log: Arc<JobLog>,
+    ) -> Self {
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(RESOURCES_MAX);
         // The builder's defaults grant nothing: no files, no network, no environment, no arguments,
@@ -52,7 +61,7 @@ impl GuestState {
             .stderr(Printed(Arc::clone(&log)))
             .max_random_size(RANDOM_BYTES_MAX)
             .build();
-        Self { wasi, resources, memory, deadline, sliced: Sliced::default(), stop, log, panic: None }
+        Self { wasi, resources, memory, deadline, sliced: Sliced::default(), stop, log, panic: None, offer }
     }
 }
 
@@ -79,5 +88,39 @@ impl host::Host for GuestState {
     fn report_panic(&mut self, message: String, file: String, line: u32) {
         let message = capped(message, MESSAGE_BYTES_MAX);
         self.panic = Some(PanicReport { message, file: capped(file, FILE_BYTES_MAX), line });
+    }
+
+    fn progress(&mut self, _percent: u8, _message: String) {}
+
+    fn is_cancelled(&mut self) -> bool {
+        false
+    }
+
+    fn secret(&mut self, _name: String) -> Result<String, Refusal> {
+        Err(Refusal::Unavailable(String::new()))
+    }
+}
+
+impl jobs::Host for GuestState {
+    fn enqueue(&mut self, _job: jobs::NewJob) -> Result<String, Refusal> {
+        Err(Refusal::Unavailable(String::new()))
+    }
+}
+
+impl state::Host for GuestState {
+    async fn get(&mut self, _key: String) -> Result<Option<Vec<u8>>, Refusal> {
+        Err(Refusal::Unavailable(String::new()))
+    }
+
+    async fn set(&mut self, _key: String, _value: Vec<u8>) -> Result<(), Refusal> {
+        Err(Refusal::Unavailable(String::new()))
+    }
+
+    async fn delete(&mut self, _key: String) -> Result<(), Refusal> {
+        Err(Refusal::Unavailable(String::new()))
+    }
+
+    async fn increment(&mut self, _key: String, _by: i64) -> Result<i64, Refusal> {
+        Err(Refusal::Unavailable(String::new()))
     }
 }

@@ -21,7 +21,7 @@ use super::load::Module;
 use super::log::JobLog;
 use super::stop::StopSignal;
 use super::turns::{Slice, Turns};
-use super::{GuestJob, Limits, RunReport};
+use super::{GuestJob, Limits, Offer, RunReport};
 
 /// How long after the deadline the epoch may take to stop a computing guest before its future is dropped.
 const GRACE: Duration = Duration::from_millis(20);
@@ -46,18 +46,19 @@ pub(super) async fn run(
     module: &Module,
     job: GuestJob,
     limits: &Limits,
+    offer: Offer,
     stop: StopSignal,
     log: Arc<JobLog>,
 ) -> RunReport {
     if let Some(why) = stop.get() {
-        return RunReport { end: classify::stopped(why), memory_bytes_peak: 0 };
+        return RunReport { end: classify::stopped(why), memory_bytes_peak: 0, effects: None };
     }
     let timeout = Duration::from_millis(limits.timeout_ms.max(1));
     let deadline = clock::monotonic() + timeout;
     // Before the store, to be dropped after it: whoever waits for room finds its memory and slot free.
     let _guest = Guest::new(&ground.meter);
     let memory = JobMemory::new(Arc::clone(&ground.meter), limits.memory_bytes);
-    let state = GuestState::new(memory, deadline, stop.clone(), log);
+    let state = GuestState::new(memory, deadline, offer, stop.clone(), log);
     let sliced = state.sliced.clone();
     let mut store = new_store(&ground.engine, state, limits);
 
@@ -79,7 +80,7 @@ pub(super) async fn run(
     if catch_unwind(AssertUnwindSafe(move || drop(store))).is_err() {
         tracing::error!(handler = module.name(), "panic while dropping a sandbox");
     }
-    RunReport { end, memory_bytes_peak }
+    RunReport { end, memory_bytes_peak, effects: None }
 }
 
 fn new_store(engine: &Engine, state: GuestState, limits: &Limits) -> Store<GuestState> {

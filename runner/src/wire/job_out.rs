@@ -242,6 +242,7 @@ pub(crate) mod tests {
                 at_us: 1_796_115_601_003_300,
             }),
             result: None,
+            progress: None,
             history: vec![HistoryEvent {
                 at_us: 1_796_115_600_000_000,
                 event: "enqueued".to_owned(),

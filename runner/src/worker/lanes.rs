@@ -87,7 +87,7 @@ fn by_kind(lanes: BTreeSet<Lane>, handlers: &BTreeMap<Name, Arc<Handler>>) -> Ve
     let mut kinds: BTreeMap<Name, Vec<LaneClaim>> = BTreeMap::new();
     for lane in lanes {
         if let Some(handler) = handlers.get(&lane.kind) {
-            let claim = LaneClaim { max_attempts: handler.max_attempts, lane: lane.clone() };
+            let claim = LaneClaim::new(lane.clone(), handler.max_attempts);
             kinds.entry(lane.kind).or_default().push(claim);
         }
     }
@@ -104,7 +104,7 @@ mod tests {
             turn: 0,
             lanes: (0..queues)
                 .map(|q| Lane { queue: name(&format!("{kind}-{q}")), kind: name(kind) })
-                .map(|lane| LaneClaim { lane, max_attempts: 5 })
+                .map(|lane| LaneClaim::new(lane, 5))
                 .collect(),
         };
         Lanes { kinds: kinds.iter().map(|(kind, queues)| of(kind, *queues)).collect(), ..Lanes::default() }

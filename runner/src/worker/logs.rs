@@ -39,7 +39,12 @@ pub(super) async fn flush_loop(worker: Arc<Worker>) {
 
 /// The whole log of a run so far.
 pub(super) fn log_write(running: &Running) -> LogWrite {
-    LogWrite { lease: running.lease.clone(), attempt: running.attempt, text: running.log.text() }
+    LogWrite {
+        lease: running.lease.clone(),
+        attempt: running.attempt,
+        text: running.log.text(),
+        progress: None,
+    }
 }
 
 /// Cut into calls by count and bytes (rule 6).

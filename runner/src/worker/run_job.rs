@@ -139,5 +139,6 @@ pub(super) fn settlement(
         run,
         retention,
         id_memory: worker.config.id_memory,
+        effects: None,
     }
 }

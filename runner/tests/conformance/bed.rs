@@ -160,7 +160,10 @@ impl<'a> Hand<'a> {
 
     /// A request for due jobs of some kinds' own queues.
     pub(crate) fn request(&mut self, kinds: &[&str], due_max: usize) -> ClaimRequest {
-        let lanes = kinds.iter().map(|kind| LaneClaim { lane: lane(kind), max_attempts: 5 }).collect();
+        let lanes = kinds
+            .iter()
+            .map(|kind| LaneClaim { lane: lane(kind), max_attempts: 5, weight: 1, kind_max: None })
+            .collect();
         ClaimRequest {
             session: self.session.clone(),
             lanes,
@@ -253,6 +256,7 @@ pub(crate) fn settlement(job: &ClaimedJob, outcome: Outcome) -> Settlement {
         run: Some(run),
         retention: KEEP,
         id_memory: IdMemory::default(),
+        effects: None,
     }
 }
 

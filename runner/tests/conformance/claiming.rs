@@ -139,10 +139,7 @@ pub(crate) async fn kinds_take_turns_whatever_their_queues<B: Bed>(bed: B) {
     enqueue_all(store, &wide).await;
     enqueue_all(store, &vec![job("narrow"); 50]).await;
     let mut hand = Hand::new(store, "s");
-    let lane_of = |queue: &String, kind| LaneClaim {
-        lane: Lane { queue: name(queue), kind: name(kind) },
-        max_attempts: 5,
-    };
+    let lane_of = |queue: &String, kind| LaneClaim::new(Lane { queue: name(queue), kind: name(kind) }, 5);
     let mut lanes: Vec<LaneClaim> = queues.iter().map(|queue| lane_of(queue, "wide")).collect();
     lanes.push(lane_of(&"narrow".to_owned(), "narrow"));
     for (ask, narrow, each) in [(40, 20, 2), (2, 1, 0), (40, 20, 2), (100, 9, 9)] {
@@ -215,7 +212,7 @@ pub(crate) async fn tokens_count_up_from_the_first<B: Bed>(bed: B) {
 pub(crate) async fn a_claim_against_the_rules_is_refused<B: Bed>(bed: B) {
     let store = bed.store();
     let mut hand = Hand::new(store, "s");
-    let many = LaneClaim { lane: lane("a"), max_attempts: 1 };
+    let many = LaneClaim::new(lane("a"), 1);
     let bad = [
         ClaimRequest { due_max: BATCH_MAX + 1, ..hand.request(&["a"], 1) },
         ClaimRequest { ahead_max: BATCH_MAX + 1, ..hand.request(&["a"], 1) },
@@ -237,7 +234,12 @@ pub(crate) async fn sixty_four_lanes_fit_one_claim<B: Bed>(bed: B) {
     let mut hand = Hand::new(store, "s");
     let lanes = kinds
         .iter()
-        .map(|kind| LaneClaim { lane: Lane { queue: name(kind), kind: name(kind) }, max_attempts: 5 })
+        .map(|kind| LaneClaim {
+            lane: Lane { queue: name(kind), kind: name(kind) },
+            max_attempts: 5,
+            weight: 1,
+            kind_max: None,
+        })
         .collect();
     let request = ClaimRequest { lanes, ..hand.request(&[], 100) };
     let claimed = hand.send(request).await.jobs;

@@ -98,6 +98,8 @@ async fn populate_and_stop(store: &dyn Store) {
     request.lanes = vec![hourhand::queue::LaneClaim {
         lane: hourhand::queue::Lane { queue: name("other"), kind: name("made") },
         max_attempts: 5,
+        weight: 1,
+        kind_max: None,
     }];
     let claimed = other.send(request).await.jobs;
     other.settle(&claimed[0], completed(b"\x00 raw")).await;

@@ -22,8 +22,12 @@ pub(crate) async fn populate(store: &dyn Store) -> Hand<'_> {
     hand.beat().await;
     let claimed = hand.claim(&["a"], 10).await;
     let of = |text: &str| claimed.iter().find(|c| c.job.id == id(text)).expect("it was claimed");
-    let log =
-        |text: &str| LogWrite { lease: of(text).lease.clone(), attempt: 1, text: format!("{text} says") };
+    let log = |text: &str| LogWrite {
+        lease: of(text).lease.clone(),
+        attempt: 1,
+        text: format!("{text} says"),
+        progress: None,
+    };
     store.write_logs(&[log("runs"), log("done"), log("retried")]).await.expect("logs are taken");
     hand.settle(of("done"), completed(b"a result")).await;
     hand.settle(of("dead"), dead()).await;

@@ -278,6 +278,7 @@ pub(crate) async fn logs_need_the_lease_and_belong_to_their_attempt<B: Bed>(bed:
         lease: lease.clone(),
         attempt,
         text: text.to_owned(),
+        progress: None,
     };
     let mut old = None;
     for attempt in 1..=25u32 {

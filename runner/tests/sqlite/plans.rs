@@ -42,7 +42,8 @@ async fn every_verb(store: &dyn Store) {
     store.enqueue(&[held]).await.expect("taken");
     hand.hold(&["a"], 5).await;
     hand.beat().await;
-    let log = LogWrite { lease: claimed[0].lease.clone(), attempt: 1, text: "a line".to_owned() };
+    let log =
+        LogWrite { lease: claimed[0].lease.clone(), attempt: 1, text: "a line".to_owned(), progress: None };
     store.write_logs(&[log]).await.expect("written");
     let outcomes = [
         Outcome::Completed { result: None },

@@ -33,7 +33,7 @@ impl RedisStore {
             u8::from(request.suspect).to_string(),
             BATCH_PAYLOAD_BYTES_MAX.to_string(),
         ];
-        for LaneClaim { lane, max_attempts } in &request.lanes {
+        for LaneClaim { lane, max_attempts, .. } in &request.lanes {
             keys.extend(self.keys.due(lane));
             args.extend([lane.queue.to_string(), lane.kind.to_string(), max_attempts.to_string()]);
         }

@@ -137,7 +137,7 @@ fn claim(random: &mut Random, model: &Model, crew: &Crew) -> ClaimRequest {
         let lane = known.swap_remove(random.below(known.len()));
         // What a handler says of attempts is a matter of its kind.
         let max_attempts = if lane.kind.as_str() == KINDS[0] { 2 } else { 5 };
-        lanes.push(LaneClaim { lane, max_attempts });
+        lanes.push(LaneClaim::new(lane, max_attempts));
     }
     let ahead = random.once_in(3);
     ClaimRequest {
@@ -171,7 +171,7 @@ fn logs(random: &mut Random, model: &Model, crew: &Crew) -> Vec<LogWrite> {
         let Some(seen) = lease(random, model, crew) else { break };
         let attempt = model.leased(&seen.lease).and_then(|key| Some(model.jobs.get(&key)?.taken()?.attempt));
         let text = format!("line {}\n", random.below(1_000)).repeat(random.below(4));
-        logs.push(LogWrite { lease: seen.lease, attempt: attempt.unwrap_or(1), text });
+        logs.push(LogWrite { lease: seen.lease, attempt: attempt.unwrap_or(1), text, progress: None });
     }
     logs
 }

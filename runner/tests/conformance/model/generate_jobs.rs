@@ -108,7 +108,15 @@ fn settlement(random: &mut Random, model: &Model, seen: LeaseSeen, now_ms: u64) 
         _ => Outcome::Cancelled,
     };
     let id_memory = IdMemory { age_ms: random.pick(&[0, 30, FAR_MS]), ..IdMemory::default() };
-    Settlement { lease: seen.lease, lane: seen.lane, outcome, run, retention: retention(random), id_memory }
+    Settlement {
+        lease: seen.lease,
+        lane: seen.lane,
+        outcome,
+        run,
+        retention: retention(random),
+        id_memory,
+        effects: None,
+    }
 }
 
 fn delay(random: &mut Random) -> u64 {
