@@ -174,6 +174,7 @@ async fn claim_and_settle(store: &impl Store, count: usize, batch: usize) {
             .map(|job| Settlement {
                 lease: job.lease,
                 lane: lane.clone(),
+                effects: None,
                 outcome: Outcome::Completed { result: None },
                 run: Some(RunFacts {
                     started_us: claimed.now_us,
@@ -181,7 +182,6 @@ async fn claim_and_settle(store: &impl Store, count: usize, batch: usize) {
                     lateness_us: 100,
                     runner: "bench".to_owned(),
                     handler: "0123456789ab".to_owned(),
-                    effects: None,
                 }),
                 retention: Retention::FINISHED,
                 id_memory: IdMemory::default(),
