@@ -85,6 +85,7 @@ async fn work(store: &RedisStore, kind: &Name, rounds: usize) {
         let settlements: Vec<Settlement> = (0..)
             .zip(claimed.jobs)
             .map(|(i, job)| Settlement {
+                effects: None,
                 lease: job.lease,
                 lane: lane.clone(),
                 outcome: outcome(i),
@@ -194,6 +195,7 @@ async fn what_a_job_costs_redis() {
             .jobs
             .into_iter()
             .map(|job| Settlement {
+                effects: None,
                 lease: job.lease,
                 lane: lane.clone(),
                 outcome: Outcome::Completed { result: None },
