@@ -174,7 +174,6 @@ async fn claim_and_settle(store: &impl Store, count: usize, batch: usize) {
             .map(|job| Settlement {
                 lease: job.lease,
                 lane: lane.clone(),
-                effects: None,
                 outcome: Outcome::Completed { result: None },
                 run: Some(RunFacts {
                     started_us: claimed.now_us,
