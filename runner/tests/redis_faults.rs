@@ -62,6 +62,7 @@ fn completed(job: &ClaimedJob) -> Settlement {
         run: None,
         retention: Retention { age_ms: None, count: None, bytes: None },
         id_memory: IdMemory::default(),
+        effects: None,
     }
 }
 

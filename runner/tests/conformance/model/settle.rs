@@ -41,6 +41,7 @@ impl Model {
             match expected {
                 Settled::Done => drop(settled.insert(owner)),
                 Settled::Stale => self.stale += 1,
+                Settled::Conflict => {}
             }
         }
         Ok(())
