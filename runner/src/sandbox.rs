@@ -7,15 +7,18 @@
 mod bindings;
 mod cache;
 mod check;
+mod children;
 mod classify;
 mod declared;
 mod engine;
 mod facts;
 mod guest;
+mod host_calls;
 mod inspect;
 mod limiter;
 mod load;
 mod log;
+mod remembered;
 mod run;
 mod sections;
 mod services;
@@ -40,6 +43,7 @@ use load::Loader;
 use run::Ground;
 use turns::Turns;
 
+pub use children::Incarnation;
 pub use facts::Form;
 pub use inspect::{INTERFACE_VERSION, Inspection, inspect};
 pub use load::Module;
@@ -104,7 +108,7 @@ pub struct Declared {
 }
 
 /// What the guest is told of its job.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GuestJob {
     /// The job's id.
     pub id: String,
@@ -126,7 +130,12 @@ pub struct GuestJob {
     pub facts: Vec<(String, String)>,
     /// The bytes that were enqueued.
     pub payload: Bytes,
+    /// Which run of it this is; the guest is not told.
+    pub incarnation: Incarnation,
 }
+
+/// Calls of the host that one attempt may make, but for lines of its log. Over it, it is stopped: reason `denied`.
+pub const HOST_CALLS_MAX: u64 = 10_000_000;
 
 /// What a run was.
 #[derive(Debug, Clone, PartialEq)]
