@@ -34,6 +34,7 @@ use bytes::Bytes;
 
 use crate::backoff::Backoff;
 use crate::effects::Effects;
+use crate::grants::Origin;
 use crate::names::Name;
 use crate::outcome::{RunEnd, capped};
 
@@ -105,6 +106,26 @@ pub struct Declared {
     pub backoff: Option<Backoff>,
     /// Keep results over 4 KiB.
     pub keep_results: bool,
+    /// What it wants beside that.
+    pub asks: Asks,
+}
+
+/// What a module says that one of its handlers wants. It says nothing of what is `None`, and takes what its manifest grants;
+/// where it does say, it has no more than that.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Asks {
+    /// Memory of a job, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Where it wants to send HTTP requests.
+    pub http: Option<Vec<Origin>>,
+    /// Environment variables that it wants to see.
+    pub env: Option<Vec<String>>,
+    /// Secrets that it wants to use.
+    pub secrets: Option<Vec<String>>,
+    /// Whether it wants state.
+    pub state: Option<bool>,
+    /// Kinds that it wants to enqueue: names, or `prefix*`.
+    pub enqueue: Option<Vec<String>>,
 }
 
 /// What the guest is told of its job.

@@ -3,6 +3,7 @@
 //! Both load modules as a runner does, in this process: what they say is what a runner would say.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -56,9 +57,12 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
     let (dir, cache_dir) = config::handlers(&context.layers, &context.machine)?;
     crate::app::check_handlers_dir(&dir).map_err(|e| Fault::usage(format!("{e:#}")))?;
     // One slot is enough to load with.
-    let sandbox = Sandbox::new(SandboxConfig { concurrency: 1, cache_dir, ..SandboxConfig::default() });
-    let sandbox = sandbox.map_err(|e| Fault::failed(e.to_string()))?;
-    let registry = Registry::start(RegistryConfig::new(dir), sandbox);
+    let settings = context.layers.operator();
+    let memory_bytes_max = crate::app::memory_bytes_max(settings);
+    let config = SandboxConfig { concurrency: 1, memory_bytes_max, cache_dir, ..SandboxConfig::default() };
+    let sandbox = Sandbox::new(config).map_err(|e| Fault::failed(e.to_string()))?;
+    let operator = Arc::new(crate::app::operator_without_secrets(settings));
+    let registry = Registry::start(RegistryConfig { operator, ..RegistryConfig::new(dir) }, sandbox);
     let registry = registry.map_err(|e| Fault::failed(e.to_string()))?;
     registry.settled().await;
     let snapshot = registry.snapshot();
