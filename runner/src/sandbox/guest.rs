@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
 use crate::clock::Monotonic;
 use crate::outcome::{MESSAGE_BYTES_MAX, capped};
@@ -11,6 +12,7 @@ use crate::outcome::{MESSAGE_BYTES_MAX, capped};
 use super::Offer;
 use super::bindings::hourhand::job::types::Refusal;
 use super::bindings::hourhand::job::{host, jobs, state, types};
+use super::http::GuestHttp;
 use super::limiter::JobMemory;
 use super::log::{JobLog, Printed};
 use super::stop::StopSignal;
@@ -34,6 +36,7 @@ pub(super) struct GuestState {
     pub(super) log: Arc<JobLog>,
     pub(super) panic: Option<PanicReport>,
     pub(super) offer: Offer,
+    pub(super) http: GuestHttp,
 }
 
 /// What the guest's panic hook said. The last report counts.
@@ -51,6 +54,7 @@ impl GuestState {
         offer: Offer,
         stop: StopSignal,
         log: Arc<JobLog>,
+        http: GuestHttp,
     ) -> Self {
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(RESOURCES_MAX);
@@ -61,13 +65,31 @@ impl GuestState {
             .stderr(Printed(Arc::clone(&log)))
             .max_random_size(RANDOM_BYTES_MAX)
             .build();
-        Self { wasi, resources, memory, deadline, sliced: Sliced::default(), stop, log, panic: None, offer }
+        Self {
+            wasi,
+            resources,
+            memory,
+            deadline,
+            sliced: Sliced::default(),
+            stop,
+            log,
+            panic: None,
+            offer,
+            http,
+        }
     }
 }
 
 impl WasiView for GuestState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         WasiCtxView { ctx: &mut self.wasi, table: &mut self.resources }
+    }
+}
+
+impl WasiHttpView for GuestState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let http = &mut self.http;
+        WasiHttpCtxView { ctx: &mut http.context, table: &mut self.resources, hooks: &mut http.hooks }
     }
 }
 
