@@ -7,16 +7,19 @@
 mod bindings;
 mod cache;
 mod check;
+mod children;
 mod classify;
 mod declared;
 mod engine;
 mod facts;
 mod guest;
+mod host_calls;
 mod http;
 mod inspect;
 mod limiter;
 mod load;
 mod log;
+mod remembered;
 mod run;
 mod sections;
 mod services;
@@ -41,6 +44,7 @@ use load::Loader;
 use run::Ground;
 use turns::Turns;
 
+pub use children::Incarnation;
 pub use facts::Form;
 pub use http::Resolver;
 pub use inspect::{INTERFACE_VERSION, Inspection, inspect};
@@ -110,7 +114,7 @@ pub struct Declared {
 }
 
 /// What the guest is told of its job.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GuestJob {
     /// The job's id.
     pub id: String,
@@ -132,7 +136,12 @@ pub struct GuestJob {
     pub facts: Vec<(String, String)>,
     /// The bytes that were enqueued.
     pub payload: Bytes,
+    /// Which run of it this is; the guest is not told.
+    pub incarnation: Incarnation,
 }
+
+/// Calls of the host that one attempt may make, but for lines of its log. Over it, it is stopped: reason `denied`.
+pub const HOST_CALLS_MAX: u64 = 10_000_000;
 
 /// What a run was.
 #[derive(Debug, Clone, PartialEq)]

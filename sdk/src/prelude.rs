@@ -3,5 +3,8 @@
 pub use crate::log::{self, Level};
 #[cfg(not(target_family = "wasm"))]
 pub use crate::testing::{Outcome, TestHost};
-pub use crate::{Context, Failure, FailureExt, Handler, Raw, handler, hours, milliseconds, minutes, seconds};
+pub use crate::{
+    Context, Due, Failure, FailureExt, Handler, Priority, Raw, Refused, handler, hours, milliseconds,
+    minutes, seconds,
+};
 pub use serde::{Deserialize, Serialize};

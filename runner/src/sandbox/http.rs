@@ -57,7 +57,7 @@ pub(super) struct Hooks {
 impl GuestHttp {
     pub(super) fn new(
         client: &Arc<Client>,
-        offer: &Offer,
+        offer: Offer,
         module: &Module,
         deadline: Monotonic,
         log: &Arc<JobLog>,
@@ -66,13 +66,18 @@ impl GuestHttp {
         context.set_field_size_limit(FIELDS_BYTES_MAX);
         let hooks = Hooks {
             client: Arc::clone(client),
-            offer: offer.clone(),
+            offer,
             module: module.clone(),
             deadline,
             log: Arc::clone(log),
             calls: None,
         };
         Self { context, hooks }
+    }
+
+    /// What the job may reach.
+    pub(super) fn offer(&self) -> &Offer {
+        &self.hooks.offer
     }
 
     /// What was denied last, for people: names the line that is missing.

@@ -42,7 +42,8 @@ pub(super) const WASI_PATCH: u32 = 12;
 /// The SDK's section has 773 bytes.
 const SECTION_BYTES_MAX: usize = 64 << 10;
 const HANDLER: &str = "hourhand:job/handler";
-const HOST: &str = "hourhand:job/host";
+/// What the host offers.
+const OFFERED: [&str; 3] = ["hourhand:job/host", "hourhand:job/jobs", "hourhand:job/state"];
 
 /// What a module imports beside what is ours and what preview 1 has.
 #[derive(Debug, Clone, Copy, Default)]
@@ -175,13 +176,17 @@ fn same(theirs: &World, handler: &Interface, ours: &World) -> Result<(), LoadErr
             return refused("its handler has another signature than hourhand:job asks for");
         }
     }
-    let hosts = (interface(theirs, HOST, Side::Import), interface(ours, HOST, Side::Import));
-    let (Some(their_host), Some(our_host)) = hosts else { return Ok(()) };
-    for (name, function) in &their_host.functions {
-        match our_host.functions.get(name) {
-            Some(ours) if same_function(types, function, ours) => {}
-            Some(_) => return refused(&format!("it calls the host's {name} with another signature")),
-            None => return refused(&format!("it calls the host's {name}, which this runner does not offer")),
+    for offered in OFFERED {
+        let pair = (interface(theirs, offered, Side::Import), interface(ours, offered, Side::Import));
+        let (Some(their_side), Some(our_side)) = pair else { continue };
+        for (name, function) in &their_side.functions {
+            match our_side.functions.get(name) {
+                Some(ours) if same_function(types, function, ours) => {}
+                Some(_) => return refused(&format!("it calls the host's {name} with another signature")),
+                None => {
+                    return refused(&format!("it calls the host's {name}, which this runner does not offer"));
+                }
+            }
         }
     }
     Ok(())
@@ -307,6 +312,22 @@ mod tests {
         assert!(other.contains("the host's log with another signature"), "{other}");
         let newer = refusal(&JOB_WIT.replace(from, "now: func() -> u64;")).unwrap();
         assert!(newer.contains("the host's now, which this runner does not offer"), "{newer}");
+    }
+
+    #[test]
+    fn all_that_the_host_offers_is_looked_at() {
+        for (from, to, words) in [
+            ("percent: u8", "percent: u32", "the host's progress with another signature"),
+            ("enqueue: func(job: new-job)", "enqueue: func(kind: string)", "the host's enqueue with another"),
+            ("at(u64),", "", "the host's enqueue with another"),
+            ("by: s64", "by: u64", "the host's increment with another"),
+            ("unavailable(string)", "away(string)", "another signature"),
+            ("set: func(", "put: func(", "the host's put, which this runner does not offer"),
+        ] {
+            assert!(JOB_WIT.contains(from), "{from}");
+            let message = refusal(&JOB_WIT.replace(from, to)).expect(from);
+            assert!(message.contains(words), "{from}: {message}");
+        }
     }
 
     #[test]
