@@ -32,7 +32,7 @@ impl Fault {
     /// The runner has lost touch with its store: somebody else may have the job by now.
     pub(super) fn out_of_touch() -> Self {
         let why = "the runner is out of touch with its store: its jobs' calls are stopped";
-        Self::new(Error::InternalError(Some(why.to_owned())), why)
+        Self::new(Error::DestinationUnavailable, why)
     }
 
     /// No connection came about.
