@@ -14,6 +14,7 @@ mod engine;
 mod facts;
 mod guest;
 mod host_calls;
+mod http;
 mod inspect;
 mod limiter;
 mod load;
@@ -46,10 +47,11 @@ use turns::Turns;
 
 pub use children::Incarnation;
 pub use facts::Form;
+pub use http::Resolver;
 pub use inspect::{INTERFACE_VERSION, Inspection, inspect};
 pub use load::Module;
 pub use log::JobLog;
-pub use services::{Offer, Services};
+pub use services::{HttpAnswers, Offer, Services};
 pub use stop::{Stop, StopSignal};
 
 /// What a handler may have, in bytes. Nobody can say otherwise yet, so that it is what the pool has for each
@@ -67,6 +69,10 @@ pub struct SandboxConfig {
     pub memory_bytes_total: u64,
     /// Where compiled code is kept between starts; nowhere when `None`.
     pub cache_dir: Option<PathBuf>,
+    /// Where input and output of guests go on (HTTP requests); where the guest runs when `None`.
+    pub io: Option<tokio::runtime::Handle>,
+    /// Who looks up the names in HTTP requests; this machine when `None`.
+    pub resolver: Option<Arc<dyn Resolver>>,
 }
 
 /// What one job may use.
@@ -176,6 +182,8 @@ impl Default for SandboxConfig {
             memory_bytes_max: MEMORY_BYTES_DEFAULT,
             memory_bytes_total: 4 << 30,
             cache_dir: None,
+            io: None,
+            resolver: None,
         }
     }
 }
@@ -267,6 +275,7 @@ impl Sandbox {
                 engine,
                 meter: Arc::new(MemoryMeter::new(config.memory_bytes_total)),
                 turns: Turns::new(guest_threads()),
+                http: Arc::new(http::Client::new(config.io, config.resolver)),
             },
             loader,
             pooled,
@@ -309,6 +318,12 @@ impl Sandbox {
         log: Arc<JobLog>,
     ) -> RunReport {
         run::run(&self.ground, module, job, limits, offer, stop, log).await
+    }
+
+    /// Lets guests' calls to the outside be made, which they may at first, or stops those that are under way and those to come: for a
+    /// runner whose jobs may be somebody else's by now.
+    pub fn allow_calls(&self, allowed: bool) {
+        self.ground.http.set_open(allowed);
     }
 
     /// Guest memory that running jobs use, in bytes.

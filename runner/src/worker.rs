@@ -72,7 +72,7 @@ pub struct Worker {
     pub(crate) session: SessionId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) registry: Registry,
-    sandbox: Arc<Sandbox>,
+    pub(crate) sandbox: Arc<Sandbox>,
     guests: tokio::runtime::Handle,
     io: tokio::runtime::Handle,
     pub(crate) hand: Hand,

@@ -7,16 +7,20 @@
 use std::time::SystemTime;
 
 #[cfg(not(target_family = "wasm"))]
+use crate::http::{HttpError, Response, Sent};
+#[cfg(not(target_family = "wasm"))]
 use crate::{Refused, enqueue::NewJob, log::Level};
 
 #[cfg(target_family = "wasm")]
 pub(crate) use crate::guest::{
     enqueue, is_cancelled, log, progress, secret, state_delete, state_get, state_increment, state_set,
 };
+#[cfg(target_family = "wasm")]
+pub(crate) use crate::http::exchange as http;
 #[cfg(not(target_family = "wasm"))]
 pub(crate) use native::{
-    Host, enqueue, entered, is_cancelled, log, progress, secret, state_delete, state_get, state_increment,
-    state_set,
+    Host, enqueue, entered, http, is_cancelled, log, progress, secret, state_delete, state_get,
+    state_increment, state_set,
 };
 
 /// What time it is, for the handler.
@@ -34,7 +38,7 @@ mod native {
     use std::cell::RefCell;
     use std::rc::Rc;
 
-    use super::{Level, NewJob, Refused, SystemTime};
+    use super::{HttpError, Level, NewJob, Refused, Response, Sent, SystemTime};
 
     /// Stands in for a runner.
     pub(crate) trait Host {
@@ -64,7 +68,12 @@ mod native {
 
         /// Adds to an entry.
         fn state_increment(&self, key: &str, by: i64) -> Result<i64, Refused>;
+
+        /// Answers a request.
+        fn http(&self, sent: &Sent) -> Result<Response, HttpError>;
     }
+
+    const NOBODY: &str = "no runner is here, and no TestHost::enter around the call";
 
     thread_local! {
         static HOST: RefCell<Option<Rc<dyn Host>>> = const { RefCell::new(None) };
@@ -126,9 +135,11 @@ mod native {
         asked(|host| host.state_increment(key, by))
     }
 
+    pub(crate) fn http(sent: &Sent) -> Result<Response, HttpError> {
+        with_host(|host| host.http(sent)).unwrap_or_else(|| Err(HttpError::Connection(NOBODY.to_owned())))
+    }
+
     fn asked<T>(call: impl FnOnce(&dyn Host) -> Result<T, Refused>) -> Result<T, Refused> {
-        with_host(call).unwrap_or_else(|| {
-            Err(Refused::Unavailable("no runner is here, and no TestHost::enter around the call".to_owned()))
-        })
+        with_host(call).unwrap_or_else(|| Err(Refused::Unavailable(NOBODY.to_owned())))
     }
 }

@@ -2,9 +2,9 @@
 
 pub use crate::log::{self, Level};
 #[cfg(not(target_family = "wasm"))]
-pub use crate::testing::{Outcome, TestHost};
+pub use crate::testing::{Answer, Outcome, TestHost};
 pub use crate::{
-    Context, Due, Failure, FailureExt, Handler, Priority, Raw, Refused, handler, hours, milliseconds,
-    minutes, seconds,
+    Context, Due, Failure, FailureExt, Handler, HttpError, Priority, Raw, Refused, handler, hours,
+    milliseconds, minutes, seconds,
 };
 pub use serde::{Deserialize, Serialize};

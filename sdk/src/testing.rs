@@ -29,6 +29,7 @@
 //! assert_eq!(greeting, Ok("Hello, Bob!".to_owned()));
 //! ```
 
+mod http;
 mod recorder;
 
 use std::any::Any;
@@ -42,6 +43,7 @@ use serde::de::DeserializeOwned;
 
 use crate::{Context, Due, Failure, Handler, Level, Priority, host};
 
+pub use http::{Answer, SentRequest};
 use recorder::Recorder;
 
 /// What the job's time-out is until [`TestHost::timeout`] says otherwise.
@@ -59,6 +61,7 @@ pub struct TestHost {
     state: BTreeMap<String, Vec<u8>>,
     secrets: BTreeMap<String, String>,
     cancelled_after: Option<u32>,
+    answers: http::Answers,
 }
 
 /// What a run of a handler was.
@@ -72,6 +75,8 @@ pub struct TestRun {
     pub progress: Vec<Progress>,
     /// The jobs that it enqueued, in order. None when it did not complete, for then nothing comes into being.
     pub enqueued: Vec<EnqueuedJob>,
+    /// The HTTP requests that it sent, in order, redirects among them. What was sent is sent, also when it did not complete.
+    pub requests: Vec<SentRequest>,
     /// All state after it: as it was before when it did not complete.
     pub state: BTreeMap<String, Vec<u8>>,
 }
@@ -170,6 +175,7 @@ impl TestHost {
             state: BTreeMap::new(),
             secrets: BTreeMap::new(),
             cancelled_after: None,
+            answers: http::Answers::default(),
         }
     }
 
@@ -268,6 +274,33 @@ impl TestHost {
         self
     }
 
+    /// Answers the handler's HTTP requests. Without this, all are denied.
+    ///
+    /// ```
+    /// use hourhand_sdk::prelude::*;
+    ///
+    /// #[handler]
+    /// fn notify(ctx: &Context, url: String) -> Result<u16, Failure> {
+    ///     Ok(ctx.http().post(&url).json("hello").send()?.error_for_status()?.status())
+    /// }
+    ///
+    /// let up = TestHost::new().http(|request| match request.method.as_str() {
+    ///     "POST" => Answer::new(202),
+    ///     _ => Answer::new(405),
+    /// });
+    /// let run = up.run::<notify>(r#""https://example.com/in""#);
+    /// assert_eq!(run.requests[0].read::<String>(), "hello");
+    ///
+    /// let away = TestHost::new().http(|_| Answer::failed(HttpError::TimedOut("no answer".into())));
+    /// let run = away.run::<notify>(r#""https://example.com/in""#);
+    /// assert_eq!(run.outcome, Outcome::Failed(Failure::retry("no answer")));
+    /// ```
+    #[must_use]
+    pub fn http(mut self, answers: impl Fn(&SentRequest) -> Answer + 'static) -> Self {
+        self.answers = http::Answers::new(answers);
+        self
+    }
+
     /// Cancels the job: [`Context::is_cancelled`] says no so many times, and then yes.
     #[must_use]
     pub fn cancelled_after(mut self, asked: u32) -> Self {
@@ -294,6 +327,7 @@ impl TestHost {
         TestRun {
             logs: recorder.logs.take(),
             progress: recorder.progress.take(),
+            requests: recorder.requests.take(),
             enqueued: if completed { recorder.enqueued.take() } else { Vec::new() },
             state: if completed { recorder.state.take() } else { self.state.clone() },
             outcome,
@@ -307,7 +341,13 @@ impl TestHost {
     }
 
     fn recorder(&self) -> Rc<Recorder> {
-        Rc::new(Recorder::new(self.now, self.state.clone(), self.secrets.clone(), self.cancelled_after))
+        Rc::new(Recorder::new(
+            self.now,
+            self.state.clone(),
+            self.secrets.clone(),
+            self.cancelled_after,
+            self.answers.clone(),
+        ))
     }
 
     fn context(&self, kind: &str) -> Context {

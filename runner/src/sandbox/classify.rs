@@ -57,8 +57,8 @@ pub(super) fn run_end(ended: Ended, state: &GuestState, limits: &Limits) -> RunE
             failed(Reason::Trap, format!("the sandbox itself failed: {text}"))
         }
     };
-    match &state.denial {
-        Some(denial) => after_denial(end, denial),
+    match state.denied() {
+        Some(denial) => after_denial(end, &denial),
         None => end,
     }
 }

@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
 use crate::clock::Monotonic;
 use crate::effects::Effects;
 
 use super::children::Children;
+use super::http::GuestHttp;
 use super::limiter::JobMemory;
 use super::load::Module;
 use super::log::{JobLog, Printed};
@@ -33,6 +35,7 @@ pub(super) struct GuestState {
     pub(super) log: Arc<JobLog>,
     pub(super) panic: Option<PanicReport>,
     pub(super) offer: Offer,
+    pub(super) http: GuestHttp,
     /// A guest that asks whether it is cancelled, and is, may compute until then.
     pub(super) cancelled_until: Option<Monotonic>,
     /// What was refused last because nobody grants it.
@@ -59,9 +62,9 @@ impl GuestState {
         job: &GuestJob,
         memory: JobMemory,
         deadline: Monotonic,
-        offer: Offer,
         stop: StopSignal,
         log: Arc<JobLog>,
+        http: GuestHttp,
     ) -> Self {
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(RESOURCES_MAX);
@@ -72,6 +75,7 @@ impl GuestState {
             .stderr(Printed(Arc::clone(&log)))
             .max_random_size(RANDOM_BYTES_MAX)
             .build();
+        let offer = http.offer().clone();
         let children = offer.grants.enqueue.as_ref().map(|_| Box::new(Children::of(job)));
         Self {
             wasi,
@@ -83,6 +87,7 @@ impl GuestState {
             log,
             panic: None,
             offer,
+            http,
             cancelled_until: None,
             denial: None,
             calls: 0,
@@ -95,6 +100,11 @@ impl GuestState {
     /// The file that says what it may reach.
     pub(super) fn manifest(&self) -> String {
         format!("{}.toml", self.module.name())
+    }
+
+    /// What was denied it last, in words; an HTTP request after everything else.
+    pub(super) fn denied(&self) -> Option<String> {
+        self.http.denied().or_else(|| self.denial.clone())
     }
 
     /// What is to be written with its completion; `None` when there is nothing.
@@ -111,5 +121,12 @@ impl GuestState {
 impl WasiView for GuestState {
     fn ctx(&mut self) -> WasiCtxView<'_> {
         WasiCtxView { ctx: &mut self.wasi, table: &mut self.resources }
+    }
+}
+
+impl WasiHttpView for GuestState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let http = &mut self.http;
+        WasiHttpCtxView { ctx: &mut http.context, table: &mut self.resources, hooks: &mut http.hooks }
     }
 }

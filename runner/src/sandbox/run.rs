@@ -17,6 +17,7 @@ use crate::outcome::RunEnd;
 use super::bindings::hourhand::job::types::{Failure, Job};
 use super::classify::{self, Ended};
 use super::guest::GuestState;
+use super::http::{Client, GuestHttp};
 use super::limiter::{Guest, JobMemory, MemoryMeter};
 use super::load::Module;
 use super::log::JobLog;
@@ -41,6 +42,7 @@ pub(super) struct Ground {
     pub(super) engine: Engine,
     pub(super) meter: Arc<MemoryMeter>,
     pub(super) turns: Turns,
+    pub(super) http: Arc<Client>,
 }
 
 /// Runs `job` and says what it ended in. Never panics.
@@ -61,7 +63,8 @@ pub(super) async fn run(
     // Before the store, to be dropped after it: whoever waits for room finds its memory and slot free.
     let _guest = Guest::new(&ground.meter);
     let memory = JobMemory::new(Arc::clone(&ground.meter), limits.memory_bytes);
-    let state = GuestState::new(module, &job, memory, deadline, offer, stop.clone(), log);
+    let http = GuestHttp::new(&ground.http, offer, module, deadline, &log);
+    let state = GuestState::new(module, &job, memory, deadline, stop.clone(), log, http);
     let sliced = state.sliced.clone();
     let mut store = new_store(&ground.engine, state, limits);
 

@@ -73,7 +73,7 @@ async fn run_on(worker: &Worker, job: &InHand, running: &Arc<Running>, handler: 
 /// What it may reach: the handler's grants, through this runner.
 fn offer(running: &Arc<Running>, handler: &Handler) -> Offer {
     let services: Arc<dyn Services> = Arc::<Running>::clone(running);
-    Offer { grants: Arc::clone(&handler.grants), services: Some(services) }
+    Offer { grants: Arc::clone(&handler.grants), services: Some(services), http_answers: None }
 }
 
 /// What the guest is told.

@@ -4,8 +4,10 @@ use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::time::SystemTime;
 
-use super::{EnqueuedJob, LogLine, Progress};
+use super::http::Answers;
+use super::{EnqueuedJob, LogLine, Progress, SentRequest};
 use crate::enqueue::NewJob;
+use crate::http::{HttpError, Response, Sent};
 use crate::{Level, Refused, host};
 
 // As a runner has them.
@@ -22,9 +24,11 @@ pub(super) struct Recorder {
     secrets: BTreeMap<String, String>,
     cancelled_after: Option<u32>,
     asked: Cell<u32>,
+    answers: Answers,
     pub(super) logs: RefCell<Vec<LogLine>>,
     pub(super) progress: RefCell<Vec<Progress>>,
     pub(super) enqueued: RefCell<Vec<EnqueuedJob>>,
+    pub(super) requests: RefCell<Vec<SentRequest>>,
     pub(super) state: RefCell<BTreeMap<String, Vec<u8>>>,
 }
 
@@ -34,15 +38,18 @@ impl Recorder {
         state: BTreeMap<String, Vec<u8>>,
         secrets: BTreeMap<String, String>,
         cancelled_after: Option<u32>,
+        answers: Answers,
     ) -> Self {
         Self {
             now,
             secrets,
             cancelled_after,
             asked: Cell::new(0),
+            answers,
             logs: RefCell::default(),
             progress: RefCell::default(),
             enqueued: RefCell::default(),
+            requests: RefCell::default(),
             state: RefCell::new(state),
         }
     }
@@ -94,6 +101,12 @@ impl host::Host for Recorder {
             payload: job.payload,
         });
         Ok(id)
+    }
+
+    fn http(&self, sent: &Sent) -> Result<Response, HttpError> {
+        let request = SentRequest::of(sent);
+        self.requests.borrow_mut().push(request.clone());
+        self.answers.answer(sent, &request)
     }
 
     fn state_get(&self, key: &str) -> Result<Option<Vec<u8>>, Refused> {
