@@ -11,6 +11,7 @@ use crate::outcome::{MESSAGE_BYTES_MAX, capped};
 use super::Offer;
 use super::bindings::hourhand::job::types::Refusal;
 use super::bindings::hourhand::job::{host, jobs, state, types};
+use super::command::Command;
 use super::limiter::JobMemory;
 use super::log::{JobLog, Printed};
 use super::stop::StopSignal;
@@ -34,6 +35,8 @@ pub(super) struct GuestState {
     pub(super) log: Arc<JobLog>,
     pub(super) panic: Option<PanicReport>,
     pub(super) offer: Offer,
+    /// Where the guest is a plain command.
+    pub(super) command: Option<Command>,
 }
 
 /// What the guest's panic hook said. The last report counts.
@@ -51,17 +54,23 @@ impl GuestState {
         offer: Offer,
         stop: StopSignal,
         log: Arc<JobLog>,
+        command: Option<Command>,
     ) -> Self {
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(RESOURCES_MAX);
         // The builder's defaults grant nothing: no files, no network, no environment, no arguments,
         // an empty stdin. Clock and random numbers are real.
-        let wasi = WasiCtxBuilder::new()
-            .stdout(Printed(Arc::clone(&log)))
+        let mut wasi = WasiCtxBuilder::new();
+        wasi.stdout(Printed(Arc::clone(&log)))
             .stderr(Printed(Arc::clone(&log)))
-            .max_random_size(RANDOM_BYTES_MAX)
-            .build();
-        Self { wasi, resources, memory, deadline, sliced: Sliced::default(), stop, log, panic: None, offer }
+            .max_random_size(RANDOM_BYTES_MAX);
+        // Before what the manifest adds: of two variables with one name, guests find the first.
+        if let Some(command) = &command {
+            command.set_up(&mut wasi);
+        }
+        wasi.envs(&offer.grants.env);
+        let (wasi, sliced) = (wasi.build(), Sliced::default());
+        Self { wasi, resources, memory, deadline, sliced, stop, log, panic: None, offer, command }
     }
 }
 

@@ -10,14 +10,16 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
+use wasmtime_wasi::I32Exit;
 
 use crate::clock;
 
 use super::bindings::hourhand::job::types::{Failure, Job};
 use super::classify::{self, Ended};
+use super::command::Command;
 use super::guest::GuestState;
 use super::limiter::{Guest, JobMemory, MemoryMeter};
-use super::load::Module;
+use super::load::{Entry, Module};
 use super::log::JobLog;
 use super::stop::StopSignal;
 use super::turns::{Slice, Turns};
@@ -58,7 +60,11 @@ pub(super) async fn run(
     // Before the store, to be dropped after it: whoever waits for room finds its memory and slot free.
     let _guest = Guest::new(&ground.meter);
     let memory = JobMemory::new(Arc::clone(&ground.meter), limits.memory_bytes);
-    let state = GuestState::new(memory, deadline, offer, stop.clone(), log);
+    let command = match module.entry() {
+        Entry::Handler(_) => None,
+        Entry::Command(_) => Some(Command::new(module.name(), &job, ends_at(timeout), limits.output_bytes)),
+    };
+    let state = GuestState::new(memory, deadline, offer, stop.clone(), log, command);
     let sliced = state.sliced.clone();
     let mut store = new_store(&ground.engine, state, limits);
 
@@ -105,7 +111,16 @@ fn at_tick(store: StoreContextMut<'_, GuestState>) -> wasmtime::Result<UpdateDea
 }
 
 async fn call(store: &mut Store<GuestState>, module: &Module, job: &GuestJob, timeout: Duration) -> Called {
-    let instance = module.pre().instantiate_async(&mut *store).await?;
+    let handler = match module.entry() {
+        Entry::Handler(handler) => handler,
+        Entry::Command(command) => {
+            let command = command.instantiate_async(&mut *store).await?;
+            let ended = command.wasi_cli_run().call_run(store).await?;
+            // A return is an exit like any other.
+            return Err(I32Exit(i32::from(ended.is_err())).into());
+        }
+    };
+    let instance = handler.instantiate_async(&mut *store).await?;
     let meta = borrowed(&job.meta);
     let facts = borrowed(&job.facts);
     let job = Job {
@@ -116,12 +131,17 @@ async fn call(store: &mut Store<GuestState>, module: &Module, job: &GuestJob, ti
         max_attempts: job.max_attempts,
         enqueued_at: job.enqueued_ms,
         due_at: job.due_ms,
-        deadline: clock::wall_ms().saturating_add(timeout.as_millis() as u64),
+        deadline: ends_at(timeout),
         meta: &meta,
         facts: &facts,
         payload: &job.payload,
     };
     instance.hourhand_job_handler().call_handle(store, job).await
+}
+
+/// When an attempt that begins now is stopped, in milliseconds since 1970.
+fn ends_at(timeout: Duration) -> u64 {
+    clock::wall_ms().saturating_add(timeout.as_millis() as u64)
 }
 
 fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {

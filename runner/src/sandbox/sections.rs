@@ -7,14 +7,14 @@
 
 use wasmparser::{ImportSectionReader, Parser, Payload};
 
-use super::{LoadError, world};
+use super::{LoadError, Role, world};
 
 const PROC_EXIT: &[u8] = b"\x16wasi_snapshot_preview1\x09proc_exit";
 const EXIT_WITH_CODE: &[u8] = b"\x14wasi:cli/exit@0.2.12\x0eexit-with-code";
 const HEADER_BYTES: usize = 8;
 
-/// The module for wit-component, once its world is found to be ours.
-pub(super) fn prepared(bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
+/// The module for wit-component, once the world of a handler is found to be ours. A command needs none.
+pub(super) fn prepared(bytes: &[u8], role: Role) -> Result<Vec<u8>, LoadError> {
     let mut prepared = bytes[..HEADER_BYTES].to_vec();
     let mut worlds = Vec::new();
     let mut exits = false;
@@ -41,8 +41,10 @@ pub(super) fn prepared(bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
             push_section(&mut prepared, id, &bytes[content]);
         }
     }
-    world::check(&worlds)?;
-    world::embed(&mut prepared, exits)?;
+    if role == Role::Handler {
+        world::check(&worlds)?;
+    }
+    world::embed(&mut prepared, role, exits)?;
     Ok(prepared)
 }
 

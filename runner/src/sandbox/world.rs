@@ -12,7 +12,7 @@ use wasmparser::{Parser, Payload};
 use wit_component::{StringEncoding, embed_component_metadata};
 use wit_parser::{Function, Interface, Resolve, Type, TypeDefKind, WorldId, WorldItem};
 
-use super::LoadError;
+use super::{LoadError, Role};
 
 /// The interface between host and handler.
 pub(super) const JOB_WIT: &str = include_str!("../../../wit/job.wit");
@@ -51,10 +51,11 @@ fn trusted(world: &'static LazyLock<Result<World, String>>) -> Result<&'static W
     world.as_ref().map_err(|error| LoadError::Compile(error.clone()))
 }
 
-/// Adds our world to a core module that has none, and `wasi:cli/exit` where it is wanted.
-pub(super) fn embed(module: &mut Vec<u8>, with_exit: bool) -> Result<(), LoadError> {
+/// Adds our world to a handler's core module, which has none, and `wasi:cli/exit` where it is wanted.
+pub(super) fn embed(module: &mut Vec<u8>, role: Role, with_exit: bool) -> Result<(), LoadError> {
+    let job = if role == Role::Handler { Some(trusted(&JOB)?) } else { None };
     let exit = if with_exit { Some(trusted(&EXIT)?) } else { None };
-    for world in [Some(trusted(&JOB)?), exit].into_iter().flatten() {
+    for world in [job, exit].into_iter().flatten() {
         embed_component_metadata(module, &world.resolve, world.id, StringEncoding::UTF8)
             .map_err(|error| LoadError::Compile(format!("{error:#}")))?;
     }
