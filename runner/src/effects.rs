@@ -11,6 +11,8 @@ pub const STATE_KEY_BYTES_MAX: usize = 256;
 pub const STATE_VALUE_BYTES_MAX: usize = 64 << 10;
 /// Entries that one attempt may read or change.
 pub const STATE_ENTRIES_MAX: usize = 200;
+/// Bytes of values that one attempt may read and write.
+pub const STATE_BYTES_MAX: usize = 4 << 20;
 /// Jobs that one attempt may enqueue, whatever its manifest says: they are written in one step.
 pub const CHILDREN_MAX: usize = 2_000;
 /// Bytes of payloads of all jobs that one attempt enqueues.
