@@ -32,8 +32,9 @@ impl Model {
             let expected = match self.leased(lease) {
                 Some(key) => self.settle_one(&key, settlement, now),
                 // Written already by this call: what is left of the job may not tell any more.
-                None if (settled.contains_key(&owner) || split && self.was_last(settlement))
-                    && self.may_be_gone(lease.record) =>
+                None if (settled.contains_key(&owner)
+                    || split && (before[i] || self.was_last(settlement)))
+                    && (self.may_be_gone(lease.record) || split && !self.was_last(settlement)) =>
                 {
                     *answer
                 }
