@@ -44,7 +44,7 @@ pub use facts::Form;
 pub use inspect::{INTERFACE_VERSION, Inspection, inspect};
 pub use load::Module;
 pub use log::JobLog;
-pub use services::{Offer, Services};
+pub use services::{HttpAnswers, Offer, Services};
 pub use stop::{Stop, StopSignal};
 
 /// What a handler may have, in bytes. Nobody can say otherwise yet, so that it is what the pool has for each
