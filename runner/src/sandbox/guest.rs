@@ -59,17 +59,23 @@ pub(super) struct PanicReport {
     pub(super) line: u32,
 }
 
+/// What ends a run, and what hears of it.
+pub(super) struct Bounds {
+    pub(super) memory: JobMemory,
+    pub(super) deadline: Monotonic,
+    pub(super) stop: StopSignal,
+    pub(super) log: Arc<JobLog>,
+}
+
 impl GuestState {
     pub(super) fn new(
         module: &Module,
         job: &GuestJob,
-        memory: JobMemory,
-        deadline: Monotonic,
-        stop: StopSignal,
-        log: Arc<JobLog>,
+        bounds: Bounds,
         http: GuestHttp,
         command: Option<Command>,
     ) -> Self {
+        let Bounds { memory, deadline, stop, log } = bounds;
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(RESOURCES_MAX);
         // The builder's defaults grant nothing: no files, no network, no environment, no arguments,

@@ -18,7 +18,7 @@ use crate::outcome::RunEnd;
 use super::bindings::hourhand::job::types::{Failure, Job};
 use super::classify::{self, Ended};
 use super::command::Command;
-use super::guest::GuestState;
+use super::guest::{Bounds, GuestState};
 use super::http::{Client, GuestHttp};
 use super::limiter::{Guest, JobMemory, MemoryMeter};
 use super::load::{Entry, Module};
@@ -70,7 +70,8 @@ pub(super) async fn run(
         Entry::Handler(_) => None,
         Entry::Command(_) => Some(Command::new(module.name(), &job, ends_at(timeout), limits.output_bytes)),
     };
-    let state = GuestState::new(module, &job, memory, deadline, stop.clone(), log, http, command);
+    let state =
+        GuestState::new(module, &job, Bounds { memory, deadline, stop: stop.clone(), log }, http, command);
     let sliced = state.sliced.clone();
     let mut store = new_store(&ground.engine, state, limits);
 
