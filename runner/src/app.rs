@@ -146,6 +146,8 @@ fn sandbox_config(settings: &RunSettings) -> SandboxConfig {
         memory_bytes_max: memory_bytes_max(&settings.operator),
         memory_bytes_total: settings.memory_bytes_total,
         cache_dir: settings.cache_dir.clone(),
+        io: Some(tokio::runtime::Handle::current()),
+        resolver: None,
     }
 }
 

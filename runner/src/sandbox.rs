@@ -7,15 +7,20 @@
 mod bindings;
 mod cache;
 mod check;
+mod children;
 mod classify;
 mod declared;
+mod dirs;
 mod engine;
 mod facts;
 mod guest;
+mod host_calls;
+mod http;
 mod inspect;
 mod limiter;
 mod load;
 mod log;
+mod remembered;
 mod run;
 mod sections;
 mod services;
@@ -41,11 +46,13 @@ use load::Loader;
 use run::Ground;
 use turns::Turns;
 
+pub use children::Incarnation;
 pub use facts::Form;
+pub use http::Resolver;
 pub use inspect::{INTERFACE_VERSION, Inspection, inspect};
 pub use load::Module;
 pub use log::JobLog;
-pub use services::{Offer, Services};
+pub use services::{HttpAnswers, Offer, Services};
 pub use stop::{Stop, StopSignal};
 
 /// What a handler may have, in bytes. Nobody can say otherwise yet, so that it is what the pool has for each
@@ -63,6 +70,10 @@ pub struct SandboxConfig {
     pub memory_bytes_total: u64,
     /// Where compiled code is kept between starts; nowhere when `None`.
     pub cache_dir: Option<PathBuf>,
+    /// Where input and output of guests go on (HTTP requests); where the guest runs when `None`.
+    pub io: Option<tokio::runtime::Handle>,
+    /// Who looks up the names in HTTP requests; this machine when `None`.
+    pub resolver: Option<Arc<dyn Resolver>>,
 }
 
 /// What one job may use.
@@ -125,7 +136,7 @@ pub struct Asks {
 }
 
 /// What the guest is told of its job.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GuestJob {
     /// The job's id.
     pub id: String,
@@ -147,7 +158,12 @@ pub struct GuestJob {
     pub facts: Vec<(String, String)>,
     /// The bytes that were enqueued.
     pub payload: Bytes,
+    /// Which run of it this is; the guest is not told.
+    pub incarnation: Incarnation,
 }
+
+/// Calls of the host that one attempt may make, but for lines of its log. Over it, it is stopped: reason `denied`.
+pub const HOST_CALLS_MAX: u64 = 10_000_000;
 
 /// What a run was.
 #[derive(Debug, Clone, PartialEq)]
@@ -167,6 +183,8 @@ impl Default for SandboxConfig {
             memory_bytes_max: MEMORY_BYTES_DEFAULT,
             memory_bytes_total: 4 << 30,
             cache_dir: None,
+            io: None,
+            resolver: None,
         }
     }
 }
@@ -258,6 +276,7 @@ impl Sandbox {
                 engine,
                 meter: Arc::new(MemoryMeter::new(config.memory_bytes_total)),
                 turns: Turns::new(guest_threads()),
+                http: Arc::new(http::Client::new(config.io, config.resolver)),
             },
             loader,
             pooled,
@@ -300,6 +319,12 @@ impl Sandbox {
         log: Arc<JobLog>,
     ) -> RunReport {
         run::run(&self.ground, module, job, limits, offer, stop, log).await
+    }
+
+    /// Lets guests' calls to the outside be made, which they may at first, or stops those that are under way and those to come: for a
+    /// runner whose jobs may be somebody else's by now.
+    pub fn allow_calls(&self, allowed: bool) {
+        self.ground.http.set_open(allowed);
     }
 
     /// Guest memory that running jobs use, in bytes.

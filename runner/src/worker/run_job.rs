@@ -12,7 +12,7 @@ use crate::clock::{Monotonic, monotonic};
 use crate::outcome::{Outcome, Reason, RunEnd};
 use crate::queue::{ClaimedJob, Lane, RunFacts, Settlement};
 use crate::registry::Handler;
-use crate::sandbox::{GuestJob, Limits, Offer};
+use crate::sandbox::{GuestJob, Incarnation, Limits, Offer, Services};
 
 /// Runs a job that has a slot, and hands its outcome over to be settled. On the guest runtime. A fault
 /// of the runner itself costs the job an attempt, never the slot.
@@ -23,7 +23,7 @@ pub(super) async fn run_in_slot(worker: Arc<Worker>, job: InHand, running: Arc<R
     worker.settle(settlement, Some(running));
 }
 
-async fn run_job(worker: &Worker, job: &InHand, running: &Running) -> Settlement {
+async fn run_job(worker: &Worker, job: &InHand, running: &Arc<Running>) -> Settlement {
     match pick_handler(worker, &job.claimed) {
         Some(handler) => run_on(worker, job, running, &handler).await,
         None => give_back(worker, &job.claimed),
@@ -53,12 +53,12 @@ pub(super) fn pick_handler(worker: &Worker, job: &ClaimedJob) -> Option<Arc<Hand
     worker.registry.snapshot().handlers.get(&job.job.kind).cloned()
 }
 
-async fn run_on(worker: &Worker, job: &InHand, running: &Running, handler: &Handler) -> Settlement {
+async fn run_on(worker: &Worker, job: &InHand, running: &Arc<Running>, handler: &Handler) -> Settlement {
     let limits = prepare_limits(&job.claimed, handler);
     let guest_job = decode(&job.claimed);
     let started = monotonic();
     let log = Arc::clone(&running.log);
-    let offer = Offer { grants: Arc::clone(&handler.grants), services: None };
+    let offer = offer(running, handler);
     let stop = running.stop.clone();
     let report = worker.sandbox.run_with(&handler.module, guest_job, &limits, offer, stop, log).await;
     if let RunEnd::NoRoom(why) = &report.end {
@@ -66,7 +66,14 @@ async fn run_on(worker: &Worker, job: &InHand, running: &Running, handler: &Hand
     }
     let facts = facts(worker, job, handler, started);
     let outcome = classify(report.end, &job.claimed, handler);
-    settlement(worker, &job.claimed, Some(handler), outcome, Some(facts))
+    let settlement = settlement(worker, &job.claimed, Some(handler), outcome, Some(facts));
+    Settlement { effects: report.effects, ..settlement }
+}
+
+/// What it may reach: the handler's grants, through this runner.
+fn offer(running: &Arc<Running>, handler: &Handler) -> Offer {
+    let services: Arc<dyn Services> = Arc::<Running>::clone(running);
+    Offer { grants: Arc::clone(&handler.grants), services: Some(services), http_answers: None }
 }
 
 /// What the guest is told.
@@ -84,6 +91,11 @@ fn decode(claimed: &ClaimedJob) -> GuestJob {
         meta: job.meta.clone(),
         facts,
         payload: job.payload.clone(),
+        incarnation: Incarnation {
+            record: claimed.lease.record,
+            session: Arc::clone(&claimed.lease.session.0),
+            token: claimed.lease.token,
+        },
     }
 }
 
