@@ -18,6 +18,7 @@ mod dead;
 mod doctor;
 mod enqueue;
 mod exit;
+mod grants;
 mod handlers;
 mod jobs;
 mod lines;
