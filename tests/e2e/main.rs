@@ -21,6 +21,8 @@ mod exactly_once;
 mod first_job;
 mod limits;
 mod lost_replies;
+mod manifest;
+mod manifest_reach;
 mod on_time;
 mod outages;
 mod outcomes;
