@@ -12,3 +12,4 @@ pub mod hourhand;
 pub mod photographs;
 pub mod redis_server;
 pub mod waiting;
+pub mod web;

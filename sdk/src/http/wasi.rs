@@ -91,7 +91,7 @@ fn ready(response: &FutureIncomingResponse) -> Option<Result<IncomingResponse, E
 
 fn request(sent: &Sent) -> Result<(OutgoingRequest, Option<OutgoingBody>), Fault> {
     let fields = Fields::new();
-    let mut add = |name: &str, value: &str| {
+    let add = |name: &str, value: &str| {
         fields.append(name, value.as_bytes()).map_err(|error| match error {
             HeaderError::Forbidden => Fault::Invalid(format!("the header {name} is the runner's to say")),
             _ => Fault::Invalid(format!("{name:?} and its value are no header field")),
