@@ -9,6 +9,7 @@ mod body;
 mod client;
 mod fault;
 mod job;
+mod link;
 mod resolve;
 mod send;
 mod target;
@@ -30,6 +31,7 @@ use super::services::Offer;
 
 pub(super) use client::Client;
 use job::JobCalls;
+pub(super) use link::link;
 pub use resolve::Resolver;
 
 /// What a set of header fields may take, in bytes of the host's memory.
