@@ -9,6 +9,7 @@ mod cache;
 mod check;
 mod children;
 mod classify;
+mod command;
 mod declared;
 mod engine;
 mod facts;
@@ -24,6 +25,7 @@ mod run;
 mod sections;
 mod services;
 mod stop;
+mod stranger;
 mod turns;
 mod world;
 mod wrap;
@@ -35,6 +37,7 @@ use bytes::Bytes;
 
 use crate::backoff::Backoff;
 use crate::effects::Effects;
+use crate::grants::Origin;
 use crate::names::Name;
 use crate::outcome::{RunEnd, capped};
 
@@ -45,10 +48,10 @@ use run::Ground;
 use turns::Turns;
 
 pub use children::Incarnation;
-pub use facts::Form;
+pub use facts::{Form, Role};
 pub use http::Resolver;
 pub use inspect::{INTERFACE_VERSION, Inspection, inspect};
-pub use load::Module;
+pub use load::{Build, Module};
 pub use log::JobLog;
 pub use services::{HttpAnswers, Offer, Services};
 pub use stop::{Stop, StopSignal};
@@ -111,6 +114,26 @@ pub struct Declared {
     pub backoff: Option<Backoff>,
     /// Keep results over 4 KiB.
     pub keep_results: bool,
+    /// What it wants beside that.
+    pub asks: Asks,
+}
+
+/// What a module says that one of its handlers wants. It says nothing of what is `None`, and takes what its manifest grants;
+/// where it does say, it has no more than that.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Asks {
+    /// Memory of a job, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Where it wants to send HTTP requests.
+    pub http: Option<Vec<Origin>>,
+    /// Environment variables that it wants to see.
+    pub env: Option<Vec<String>>,
+    /// Secrets that it wants to use.
+    pub secrets: Option<Vec<String>>,
+    /// Whether it wants state.
+    pub state: Option<bool>,
+    /// Kinds that it wants to enqueue: names, or `prefix*`.
+    pub enqueue: Option<Vec<String>>,
 }
 
 /// What the guest is told of its job.

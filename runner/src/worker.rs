@@ -272,7 +272,8 @@ impl Worker {
         let mut held = self.hand.take_held(|job| job.lease.record == record && job.lease.token == token);
         let Some(job) = held.pop() else { return false };
         let outcome = crate::outcome::Outcome::Cancelled;
-        self.settle(run_job::settlement(self, &job.claimed, outcome, None), None);
+        let handler = run_job::pick_handler(self, &job.claimed);
+        self.settle(run_job::settlement(self, &job.claimed, handler.as_deref(), outcome, None), None);
         true
     }
 
@@ -299,11 +300,13 @@ impl Worker {
     }
 
     fn running_of(&self, job: &InHand) -> Arc<Running> {
+        let handler = run_job::pick_handler(self, &job.claimed);
+        let log_bytes = handler.map_or(Limits::default().log_bytes, |handler| handler.limits.log_bytes);
         Arc::new(Running {
             lease: job.claimed.lease.clone(),
             attempt: job.claimed.attempt,
             stop: StopSignal::new(),
-            log: Arc::new(JobLog::new(Limits::default().log_bytes)),
+            log: Arc::new(JobLog::new(log_bytes)),
             told: services::Told::default(),
             store: Arc::clone(&self.store),
             io: self.io.clone(),

@@ -7,7 +7,7 @@ use bytes::Bytes;
 
 use crate::effects::{
     STATE_BYTES_MAX, STATE_ENTRIES_MAX, STATE_KEY_BYTES_MAX, STATE_VALUE_BYTES_MAX, StateChange,
-    StateEffects, StateFound, StateValue,
+    StateEffects, StateFound, StateValue, whole_number,
 };
 use crate::grants::StateGrant;
 
@@ -47,7 +47,8 @@ impl Entry {
             Some(StateChange::Set(value)) => Some(value.len()),
             Some(StateChange::Delete) => None,
             Some(StateChange::Add(by)) => {
-                let number = self.found.as_ref().and_then(|found| number(&found.value)).unwrap_or(0);
+                let number =
+                    self.found.as_ref().and_then(|found| whole_number(Some(&found.value))).unwrap_or(0);
                 Some(number.saturating_add(*by).to_string().len())
             }
         }
@@ -249,12 +250,6 @@ impl Remembered {
     }
 }
 
-/// What an entry is that counts: digits as a program writes them.
-fn number(value: &[u8]) -> Option<i64> {
-    let number: i64 = std::str::from_utf8(value).ok()?.parse().ok()?;
-    (number.to_string().as_bytes() == value).then_some(number)
-}
-
 fn sum(key: &str, found: Option<&StateValue>, by: i64) -> Result<i64, Refusal> {
     match found {
         Some(found) => added(key, &found.value, by),
@@ -263,7 +258,7 @@ fn sum(key: &str, found: Option<&StateValue>, by: i64) -> Result<i64, Refusal> {
 }
 
 fn added(key: &str, value: &[u8], by: i64) -> Result<i64, Refusal> {
-    let Some(number) = number(value) else {
+    let Some(number) = whole_number(Some(value)) else {
         let head = String::from_utf8_lossy(&value[..value.len().min(40)]).into_owned();
         return Err(Refusal::Invalid(format!(
             "state entry {key:?} is {head:?}: expected a whole number of 64 bits in decimal digits"
@@ -383,10 +378,11 @@ mod tests {
     #[tokio::test]
     async fn an_increment_is_blind_until_somebody_looks() {
         let mut bed = bed(&[("n", "40"), ("text", "4 0"), ("padded", "007")]);
+        bed.seen.grant.entries_max = 10;
         assert_eq!((bed.add("n", 1).await.unwrap(), bed.add("n", 1).await.unwrap()), (41, 42));
         assert_eq!(bed.add("new", -1).await.unwrap(), -1);
         assert!(matches!(bed.add("text", 1).await, Err(Refusal::Invalid(_))));
-        assert!(matches!(bed.add("padded", 1).await, Err(Refusal::Invalid(_))));
+        assert_eq!(bed.add("padded", 1).await.unwrap(), 8);
         assert!(matches!(bed.add("n", i64::MAX).await, Err(Refusal::Invalid(_))));
         bed.set("text", "1").await.unwrap();
         assert_eq!(bed.add("text", 1).await.unwrap(), 2);
@@ -451,7 +447,7 @@ mod tests {
         let away: Arc<dyn Services> = Arc::new(Bucket { away: true, ..Bucket::default() });
         bed.services = away;
         for _ in 0..FETCHES_MAX {
-            assert_eq!(bed.get("a").await, Err(Refusal::Unavailable("away".to_owned())));
+            assert!(matches!(bed.get("a").await, Err(Refusal::Unavailable(text)) if text == "away"));
         }
         assert!(is_limit(&bed.get("a").await));
         assert!(bed.seen.into_effects().is_empty());

@@ -44,11 +44,12 @@ fn after_panic(worker: &Worker, claimed: &ClaimedJob) -> Settlement {
         backoff: Backoff::default(),
         keep_results: false,
     };
-    settlement(worker, claimed, decide(end, attempt, random_unit()), None)
+    let handler = pick_handler(worker, claimed);
+    settlement(worker, claimed, handler.as_deref(), decide(end, attempt, random_unit()), None)
 }
 
 /// The version that serves the kind at this moment; it is the job's for the whole run.
-fn pick_handler(worker: &Worker, job: &ClaimedJob) -> Option<Arc<Handler>> {
+pub(super) fn pick_handler(worker: &Worker, job: &ClaimedJob) -> Option<Arc<Handler>> {
     worker.registry.snapshot().handlers.get(&job.job.kind).cloned()
 }
 
@@ -65,7 +66,8 @@ async fn run_on(worker: &Worker, job: &InHand, running: &Arc<Running>, handler: 
     }
     let facts = facts(worker, job, handler, started);
     let outcome = classify(report.end, &job.claimed, handler);
-    Settlement { effects: report.effects, ..settlement(worker, &job.claimed, outcome, Some(facts)) }
+    let settlement = settlement(worker, &job.claimed, Some(handler), outcome, Some(facts));
+    Settlement { effects: report.effects, ..settlement }
 }
 
 /// What it may reach: the handler's grants, through this runner.
@@ -131,19 +133,26 @@ fn classify(end: RunEnd, claimed: &ClaimedJob, handler: &Handler) -> Outcome {
 
 /// The settlement of a job that never started: back to its place, attempt unspent.
 pub(super) fn give_back(worker: &Worker, claimed: &ClaimedJob) -> Settlement {
-    settlement(worker, claimed, Outcome::Released { message: None }, None)
+    settlement(worker, claimed, None, Outcome::Released { message: None }, None)
 }
 
-/// A settlement under the runner's retention.
+/// A settlement under the runner's retention, with what the handler's manifest changes of it.
 pub(super) fn settlement(
     worker: &Worker,
     claimed: &ClaimedJob,
+    handler: Option<&Handler>,
     outcome: Outcome,
     run: Option<RunFacts>,
 ) -> Settlement {
     let retention = match outcome {
-        Outcome::Dead { .. } => worker.config.retention_dead,
-        _ => worker.config.retention_finished,
+        Outcome::Dead { .. } => {
+            let keep = handler.map(|handler| handler.retention_dead).unwrap_or_default();
+            keep.over(worker.config.retention_dead)
+        }
+        _ => {
+            let keep = handler.map(|handler| handler.retention_finished).unwrap_or_default();
+            keep.over(worker.config.retention_finished)
+        }
     };
     Settlement {
         lease: claimed.lease.clone(),
