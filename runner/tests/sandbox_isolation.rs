@@ -56,7 +56,12 @@ fn nothing() -> Value {
 }
 
 fn in_a_guest_runtime<F: Future>(body: F) -> F::Output {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_time().build().unwrap().block_on(body)
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_time()
+        .build()
+        .unwrap()
+        .block_on(body)
 }
 
 #[test]
@@ -109,7 +114,11 @@ fn what_the_host_lends_one_job_the_next_does_not_have() {
         let dir = tempfile::tempdir().unwrap();
         let lent = || Grants {
             env: vec![("TOKEN".to_owned(), "hush".to_owned())],
-            dirs: vec![DirGrant { host: dir.path().to_owned(), guest: "/scratch".to_owned(), writable: true }],
+            dirs: vec![DirGrant {
+                host: dir.path().to_owned(),
+                guest: "/scratch".to_owned(),
+                writable: true,
+            }],
             ..Grants::default()
         };
         let with = json!({"number": 1, "scratch": "/scratch"});
@@ -125,8 +134,23 @@ fn what_the_host_lends_one_job_the_next_does_not_have() {
         let second = json!({"number": 2, "scratch": "/scratch"});
         assert_eq!(found(run(&sandbox, &residue, "residue", &second, lent()).await)["scratch"], json!(["1"]));
         // Whoever is lent nothing has nothing.
-        assert_eq!(found(run(&sandbox, &residue, "residue", &json!({"number": 3}), Grants::default()).await), nothing());
+        assert_eq!(
+            found(run(&sandbox, &residue, "residue", &json!({"number": 3}), Grants::default()).await),
+            nothing()
+        );
         let end = run(&sandbox, &residue, "residue", &with, Grants::default()).await;
         assert!(matches!(end, RunEnd::Failed { reason: Reason::Error, .. }), "no such folder: {end:?}");
+        // What may only be read is not written to, and a folder that is gone is named.
+        let mut read = lent();
+        read.dirs[0].writable = false;
+        let end =
+            run(&sandbox, &residue, "residue", &json!({"number": 4, "scratch": "/scratch"}), read).await;
+        assert!(matches!(end, RunEnd::Failed { reason: Reason::Error, .. }), "read only: {end:?}");
+        let gone = dir.path().join("gone");
+        let mut grants = lent();
+        grants.dirs[0].host = gone.clone();
+        let end = run(&sandbox, &residue, "residue", &with, grants).await;
+        let RunEnd::Failed { message, .. } = end else { panic!("{end:?}") };
+        assert!(message.contains(gone.to_str().unwrap()), "{message}");
     });
 }

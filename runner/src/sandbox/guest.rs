@@ -3,11 +3,12 @@
 use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
-use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
 use crate::clock::Monotonic;
 use crate::effects::Effects;
+use crate::grants::DirGrant;
 
 use super::children::Children;
 use super::http::GuestHttp;
@@ -57,6 +58,10 @@ pub(super) struct PanicReport {
 }
 
 impl GuestState {
+    /// Of a run that begins now.
+    ///
+    /// # Errors
+    /// Why a folder that it was granted cannot be lent to it.
     pub(super) fn new(
         module: &Module,
         job: &GuestJob,
@@ -65,19 +70,23 @@ impl GuestState {
         stop: StopSignal,
         log: Arc<JobLog>,
         http: GuestHttp,
-    ) -> Self {
+    ) -> Result<Self, String> {
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(RESOURCES_MAX);
         // The builder's defaults grant nothing: no files, no network, no environment, no arguments,
         // an empty stdin. Clock and random numbers are real.
-        let wasi = WasiCtxBuilder::new()
-            .stdout(Printed(Arc::clone(&log)))
+        let mut wasi = WasiCtxBuilder::new();
+        wasi.stdout(Printed(Arc::clone(&log)))
             .stderr(Printed(Arc::clone(&log)))
-            .max_random_size(RANDOM_BYTES_MAX)
-            .build();
+            .max_random_size(RANDOM_BYTES_MAX);
         let offer = http.offer().clone();
+        wasi.envs(&offer.grants.env);
+        for dir in &offer.grants.dirs {
+            lend(&mut wasi, dir)?;
+        }
+        let wasi = wasi.build();
         let children = offer.grants.enqueue.as_ref().map(|_| Box::new(Children::of(job)));
-        Self {
+        Ok(Self {
             wasi,
             resources,
             memory,
@@ -94,7 +103,7 @@ impl GuestState {
             children,
             remembered: None,
             module: module.clone(),
-        }
+        })
     }
 
     /// The file that says what it may reach.
@@ -116,6 +125,15 @@ impl GuestState {
         };
         (!effects.is_empty()).then(|| Box::new(effects))
     }
+}
+
+/// Lets the guest see a folder. What it leaves there is the operator's.
+fn lend(wasi: &mut WasiCtxBuilder, dir: &DirGrant) -> Result<(), String> {
+    let permissions = if dir.writable { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
+    let lent = wasi.preopened_dir(&dir.host, &dir.guest, permissions).map(drop);
+    lent.map_err(|error| {
+        format!("the folder {} that its manifest grants cannot be opened: {error:#}", dir.host.display())
+    })
 }
 
 impl WasiView for GuestState {

@@ -47,7 +47,8 @@ impl Entry {
             Some(StateChange::Set(value)) => Some(value.len()),
             Some(StateChange::Delete) => None,
             Some(StateChange::Add(by)) => {
-                let number = self.found.as_ref().and_then(|found| whole_number(Some(&found.value))).unwrap_or(0);
+                let number =
+                    self.found.as_ref().and_then(|found| whole_number(Some(&found.value))).unwrap_or(0);
                 Some(number.saturating_add(*by).to_string().len())
             }
         }

@@ -64,7 +64,10 @@ pub(super) async fn run(
     let _guest = Guest::new(&ground.meter);
     let memory = JobMemory::new(Arc::clone(&ground.meter), limits.memory_bytes);
     let http = GuestHttp::new(&ground.http, offer, module, deadline, &log);
-    let state = GuestState::new(module, &job, memory, deadline, stop.clone(), log, http);
+    let state = match GuestState::new(module, &job, memory, deadline, stop.clone(), log, http) {
+        Ok(state) => state,
+        Err(why) => return RunReport { end: classify::not_begun(why), memory_bytes_peak: 0, effects: None },
+    };
     let sliced = state.sliced.clone();
     let mut store = new_store(&ground.engine, state, limits);
 
