@@ -4,11 +4,11 @@
 -- KEYS  the globals; seven for each lane (see includes/lanes.lua); the due indexes high, normal and low of each lane of
 --       the new jobs; each bucket's entries; the once key
 -- ARGV  seconds for which the answer is kept; lanes; lanes of the new jobs, as lanes; how many buckets, and their names;
---       count of policies and five arguments each (see includes/finish.lua); then for each completion: lane, record id,
---       session, token, policy, its event and the one of a conflict (as settle.lua has them), result, bucket or 0; how many
---       reads, and key and version of each; how many changes, and key, letter (s set, d delete, a add) and value of each; how many
---       new jobs, and for each its lane, `queue/id`, priority (1 to 3), due time (`+ms` or `@ms`), the record id and random part in an id that looks
---       generated or '', and its record before and after the times (see enqueue.lua)
+--       count of policies and five arguments each (see includes/finish.lua); count of classes, and for each what its new jobs
+--       share: lane, priority (1 to 3), due time (`+ms` or `@ms`), the record up to the id and from behind the times to the
+--       payload (see enqueue.lua), 1 when their ids look generated; then for each completion: lane, record id, session, token, policy,
+--       its event and the one of a conflict (as settle.lua has them), result, bucket or 0; how many reads, and key and version of each; how
+--       many changes, and key, letter (s set, d delete, a add) and value of each; how many new jobs, and class, id and payload of each
 -- Returns a string with one character a completion: D done, S stale, C conflict.
 -- Errors HOURHAND_INVALID: another lane than the job has, a new job due more than 100 years ahead. Nothing is written.
 --
@@ -27,7 +27,7 @@
 --- @include state
 
 local DELAY_MAX, CONFLICTED = 3155760000000, '\30'
-local PER_JOB = 7
+local PER_JOB, PER_CLASS = 3, 6
 local once = KEYS[#KEYS]
 local answered = redis.call('GET', once)
 if answered then
@@ -52,6 +52,33 @@ for i = 1, tonumber(ARGV[at]) do
   policies[i] = policy_read(at + 1 + 5 * (i - 1))
 end
 at = at + 1 + 5 * #policies
+local function base36(number)
+  local text = ''
+  while number > 0 do
+    local digit = number % 36
+    text = string.sub('0123456789abcdefghijklmnopqrstuvwxyz', digit + 1, digit + 1) .. text
+    number = (number - digit) / 36
+  end
+  return text
+end
+
+-- By their number as text, so that a new job's is found as it comes.
+local classes, class_count = {}, tonumber(ARGV[at])
+for i = 1, class_count do
+  local from = at + 1 + PER_CLASS * (i - 1)
+  local sign, ms = string.match(ARGV[from + 2], '^([+@])(%d+)$')
+  local due = sign == '+' and NOW_MS + tonumber(ms) or math.max(tonumber(ms), NOW_MS)
+  if due > NOW_MS + DELAY_MAX then
+    return { err = 'HOURHAND_INVALID a job to enqueue: due time ' .. digits(due) .. ' ms: expected at most 100 years ahead' }
+  end
+  local place = places[tonumber(ARGV[from])]
+  classes[tostring(i)] = {
+    place = place, key = place[tonumber(ARGV[from + 1])], due = due, due_text = digits(due), before = ARGV[from + 3],
+    after = '\31' .. base36(NOW_MS) .. '\31' .. base36(due - NOW_MS) .. ARGV[from + 4], generated = ARGV[from + 5] == '1',
+    prefix = place.queue .. '/',
+  }
+end
+at = at + 1 + PER_CLASS * class_count
 
 local completions = {}
 while at <= #ARGV do
@@ -69,29 +96,6 @@ while at <= #ARGV do
   completions[#completions + 1] = item
 end
 
--- A new job's due time from its argument, and in base 36 how far it is ahead.
-local function base36(number)
-  local text = ''
-  while number > 0 do
-    local digit = number % 36
-    text = string.sub('0123456789abcdefghijklmnopqrstuvwxyz', digit + 1, digit + 1) .. text
-    number = (number - digit) / 36
-  end
-  return text
-end
-
-local dues, enqueued36 = {}, base36(NOW_MS)
-local function due_of(text)
-  local due = dues[text]
-  if not due then
-    local ms = tonumber(string.sub(text, 2))
-    local number = string.sub(text, 1, 1) == '+' and NOW_MS + ms or math.max(ms, NOW_MS)
-    due = { number = number, text = digits(number), times = enqueued36 .. '\31' .. base36(number - NOW_MS) }
-    dues[text] = due
-  end
-  return due
-end
-
 -- A lease that holds, by its own session and token.
 local function lease_of(item)
   local text = redis.call('HGET', RUNNING, item.rid)
@@ -104,13 +108,6 @@ for n, item in ipairs(completions) do
   local lease = lease_of(item)
   if lease and (lease.queue ~= item.lane.queue or lease.kind ~= item.lane.kind) then
     return { err = 'HOURHAND_INVALID settlement ' .. (n - 1) .. ' of another lane than its job has' }
-  end
-  for i = 1, item.jobs do
-    local due = due_of(ARGV[item.jobs_at + PER_JOB * (i - 1) + 3])
-    if due.number > NOW_MS + DELAY_MAX then
-      return { err = 'HOURHAND_INVALID job ' .. (i - 1) .. ' to enqueue: due time ' .. due.text
-        .. ' ms: expected at most 100 years ahead' }
-    end
   end
 end
 local lanes_known = redis.pcall('SCARD', LANES)
@@ -183,63 +180,62 @@ local function change(item, values)
 end
 
 -- Whether an id is a job's or remembered. `value` is what the index of ids has under it.
-local function is_taken(value, made, queue)
+local function is_taken(value, class, id)
   if value then
     local forget = string.match(value, '^~%a %d+ (%d+)$')
     if forget then
       return tonumber(forget) > NOW_MS
     end
     return redis.call('HEXISTS', JOBS, value) == 1
-  elseif made == '' then
+  elseif not class.generated then
     return false
   end
-  local rid, suffix = string.match(made, '^(%d+)%-(.*)$')
+  local sequence_text, suffix = string.match(id, '^(%d+)%-(.*)$')
+  local rid = string.rep('0', 14 - #sequence_text) .. sequence_text
   local text = redis.call('HGET', JOBS, rid)
   local job = text and record_parse(rid, text)
-  return job and job.queue == queue and job.suffix == suffix
+  return job and job.queue == class.place.queue and job.suffix == suffix
 end
 
 -- Stages the new jobs of a completion, in their order.
 local function enqueue(item)
-  local fields, first = {}, item.jobs_at
   if item.jobs == 0 then
     return
   end
-  for i = 1, item.jobs do
-    fields[i] = ARGV[first + PER_JOB * (i - 1) + 1]
-  end
-  local ids, taken = hmget(IDS, fields), {}
-  local jobs_set, ids_set = stage(JOBS, 'hash').set, stage(IDS, 'hash').set
-  local largest, lookalikes, indexes = 0, false, {}
+  local first, fields, taken = item.jobs_at, {}, {}
   for i = 1, item.jobs do
     local from = first + PER_JOB * (i - 1)
-    local place, field, made = places[tonumber(ARGV[from])], fields[i], ARGV[from + 4]
-    if not taken[field] and not ((ids[i] or made ~= '') and is_taken(ids[i], made, place.queue)) then
-      local due, key = due_of(ARGV[from + 3]), place[tonumber(ARGV[from + 2])]
+    fields[i] = classes[ARGV[from]].prefix .. ARGV[from + 1]
+  end
+  local ids = hmget(IDS, fields)
+  local jobs_set, ids_set = stage(JOBS, 'hash').set, stage(IDS, 'hash').set
+  local largest, lookalikes, indexes, n, m = 0, false, {}, #jobs_set, #ids_set
+  for i = 1, item.jobs do
+    local from, field = first + PER_JOB * (i - 1), fields[i]
+    local class, id = classes[ARGV[from]], ARGV[from + 1]
+    if not taken[field] and not ((ids[i] or class.generated) and is_taken(ids[i], class, id)) then
       taken[field], sequence = true, sequence + 1
       local rid = string.format('%014.0f', sequence)
-      local record = ARGV[from + 5] .. due.times .. ARGV[from + 6]
-      local n = #jobs_set
-      jobs_set[n + 1], jobs_set[n + 2] = rid, record
-      ids_set[#ids_set + 1] = field
-      ids_set[#ids_set + 1] = rid
+      local record = class.before .. id .. class.after .. ARGV[from + 2]
+      jobs_set[n + 1], jobs_set[n + 2], n = rid, record, n + 2
+      ids_set[m + 1], ids_set[m + 2], m = field, rid, m + 2
       if #record > largest then
         largest = #record
       end
+      local place, index = class.place, indexes[class.key]
       place.new = (place.new or 0) + 1
-      lookalikes = lookalikes or made ~= ''
-      local index = indexes[key]
-      if not index then
-        -- The first one goes the way of all jobs, so that runners hear of it.
-        wait_in(key, place.name, due.text, rid)
-        indexes[key] = { set = stage(key, 'zset').set, head = heads[key] }
-      else
-        local set, head = index.set, index.head
-        local m = #set
-        set[m + 1], set[m + 2] = due.text, rid
-        if due.number < head.due then
-          head.due = due.number
+      lookalikes = lookalikes or class.generated
+      if index then
+        local at_set = index.count
+        index.set[at_set + 1], index.set[at_set + 2], index.count = class.due_text, rid, at_set + 2
+        if class.due < index.head.due then
+          index.head.due = class.due
         end
+      else
+        -- The first one goes the way of all jobs, so that runners hear of it.
+        wait_in(class.key, place.name, class.due_text, rid)
+        local set = stage(class.key, 'zset').set
+        indexes[class.key] = { set = set, count = #set, head = heads[class.key] }
       end
     end
   end

@@ -65,7 +65,8 @@ local function halves(text)
     return nil
   end
   if sign == '-' then
-    return -high, -low
+    -- Not a minus alone: that would make a zero that is printed with one.
+    return 0 - high, 0 - low
   end
   return high, low
 end
@@ -90,7 +91,7 @@ local function add_exactly(text, by)
   end
   local negative = high < 0 or low < 0
   if negative then
-    high, low = -high, -low
+    high, low = 0 - high, 0 - low
   end
   local sum = high > 0 and string.format('%.0f%09.0f', high, low) or string.format('%.0f', low)
   sum = (negative and '-' or '') .. sum

@@ -1,6 +1,6 @@
 //! Completions with effects: the Rust side of lua/commit.lua.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::RedisStore;
 use super::claim::{ONCE_SECONDS, Policies, SCRIPT_BYTES_MAX, push_lanes, read_settled};
@@ -9,7 +9,7 @@ use super::link::Repeat;
 use super::record::{Head, rid_text};
 use crate::effects::{Effects, StateChange};
 use crate::job::{NewJob, Priority};
-use crate::names::Name;
+use crate::names::{JobId, Name};
 use crate::outcome::Outcome;
 use crate::queue::checks::{generated_record, random_text};
 use crate::queue::life::event_text;
@@ -61,11 +61,11 @@ impl RedisStore {
         keys.extend(named.iter().map(|(bucket, _)| self.keys.state(bucket)));
         keys.push(self.keys.once(&random_text(20)?));
 
-        let mut policies = Policies::default();
+        let (mut policies, mut classes) = (Policies::default(), Classes::new(&places));
         let mut items = Vec::new();
         for settlement in settlements {
             let policy = policies.place(settlement.retention, settlement.id_memory);
-            push_completion(&mut items, settlement, (&lanes, &places, &buckets), policy);
+            push_completion(&mut items, settlement, (&lanes, &buckets, policy), &mut classes);
         }
         let mut args: Vec<Vec<u8>> = vec![ONCE_SECONDS.into()];
         push_lanes(&mut args, &lanes);
@@ -73,6 +73,8 @@ impl RedisStore {
         args.push(named.len().to_string().into());
         args.extend(named.iter().map(|(bucket, _)| bucket.as_str().into()));
         policies.push(&mut args);
+        args.push(classes.known.len().to_string().into());
+        args.extend(classes.args);
         args.extend(items);
         let reply = self.link.script(&self.scripts.commit, &keys, &args, Repeat::Once).await?;
         read_settled(reply, settlements.len())
@@ -82,8 +84,8 @@ impl RedisStore {
 fn push_completion(
     args: &mut Vec<Vec<u8>>,
     settlement: &Settlement,
-    (lanes, places, buckets): (&Lanes, &Lanes, &BTreeMap<&Name, usize>),
-    policy: usize,
+    (lanes, buckets, policy): (&Lanes, &BTreeMap<&Name, usize>, usize),
+    classes: &mut Classes<'_>,
 ) {
     let (Some(effects), Outcome::Completed { result }) = (settlement.commits(), &settlement.outcome) else {
         return;
@@ -122,42 +124,49 @@ fn push_completion(
     }
     args.push(text(effects.children.len()));
     for child in &effects.children {
-        push_child(args, child, places);
+        let Some(id) = &child.id else { return };
+        args.extend([text(classes.place(child, id)), id.as_str().into(), child.payload.to_vec()]);
     }
 }
 
-fn push_child(args: &mut Vec<Vec<u8>>, child: &NewJob, places: &Lanes) {
-    let Some(id) = &child.id else { return };
-    let place = places.number(&Lane { queue: child.queue.clone(), kind: child.kind.clone() });
-    let part = match child.priority {
-        Priority::High => "1",
-        Priority::Normal => "2",
-        Priority::Low => "3",
-    };
-    let made = match generated_record(id).zip(id.as_str().split_once('-')) {
-        Some((record, (_, random))) => format!("{}-{random}", rid_text(record)),
-        None => String::new(),
-    };
-    let head = Head {
-        max_attempts: child.max_attempts,
-        queue: &child.queue,
-        kind: &child.kind,
-        id,
-        priority: child.priority,
-        timeout_ms: child.timeout_ms,
-        traceparent: child.traceparent.as_deref(),
-        meta: meta_text(&child.meta),
-        source: &child.source,
-    };
-    let (before, mut after) = head.text();
-    after.extend_from_slice(&child.payload);
-    args.extend([
-        place.to_string().into(),
-        format!("{}/{id}", child.queue).into(),
-        part.into(),
-        due_text(child.due),
-        made.into(),
-        before,
-        after,
-    ]);
+/// What new jobs have in common, mostly all of one call: it travels and is put together once.
+struct Classes<'a> {
+    lanes: &'a Lanes,
+    known: HashMap<[Vec<u8>; 6], usize>,
+    args: Vec<Vec<u8>>,
+}
+
+impl<'a> Classes<'a> {
+    fn new(lanes: &'a Lanes) -> Self {
+        Self { lanes, known: HashMap::new(), args: Vec::new() }
+    }
+
+    /// The number of a job's class, from 1; adds it when it is new.
+    fn place(&mut self, job: &NewJob, id: &JobId) -> usize {
+        let lane = self.lanes.number(&Lane { queue: job.queue.clone(), kind: job.kind.clone() });
+        let part = match job.priority {
+            Priority::High => "1",
+            Priority::Normal => "2",
+            Priority::Low => "3",
+        };
+        let head = Head {
+            max_attempts: job.max_attempts,
+            queue: &job.queue,
+            kind: &job.kind,
+            priority: job.priority,
+            timeout_ms: job.timeout_ms,
+            traceparent: job.traceparent.as_deref(),
+            meta: meta_text(&job.meta),
+            source: &job.source,
+        };
+        let (before, after) = head.text();
+        let generated = if generated_record(id).is_some() { "1" } else { "" };
+        let class =
+            [lane.to_string().into(), part.into(), due_text(job.due), before, after, generated.into()];
+        let next = self.known.len() + 1;
+        *self.known.entry(class).or_insert_with_key(|class| {
+            self.args.extend(class.iter().cloned());
+            next
+        })
+    }
 }

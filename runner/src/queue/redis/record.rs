@@ -66,7 +66,6 @@ pub(super) fn record_text(job: &Job, due_ms: u64) -> Vec<u8> {
         max_attempts: job.max_attempts,
         queue: &job.queue,
         kind: &job.kind,
-        id: &job.id,
         priority: job.priority,
         timeout_ms: job.timeout_ms,
         traceparent: job.traceparent.as_deref(),
@@ -78,18 +77,18 @@ pub(super) fn record_text(job: &Job, due_ms: u64) -> Vec<u8> {
         0 => String::new(),
         ms => base36(ms),
     };
-    text.extend(format!("{}{}{delay}", base36(job.enqueued_ms), char::from(UNIT)).bytes());
+    let (id, unit, enqueued) = (&job.id, char::from(UNIT), base36(job.enqueued_ms));
+    text.extend(format!("{id}{unit}{enqueued}{unit}{delay}").bytes());
     text.extend(after);
     text.extend_from_slice(&job.payload);
     text
 }
 
-/// What a record says of a job with an id, but for its times and its payload.
+/// What a record says of a job, but for its id, its times and its payload.
 pub(super) struct Head<'a> {
     pub(super) max_attempts: Option<u32>,
     pub(super) queue: &'a Name,
     pub(super) kind: &'a Name,
-    pub(super) id: &'a JobId,
     pub(super) priority: Priority,
     pub(super) timeout_ms: Option<u64>,
     pub(super) traceparent: Option<&'a str>,
@@ -99,12 +98,12 @@ pub(super) struct Head<'a> {
 }
 
 impl Head<'_> {
-    /// The record up to its times, and from there to its payload.
+    /// The record up to its id, and from behind its times to its payload.
     pub(super) fn text(&self) -> (Vec<u8>, Vec<u8>) {
         let unit = char::from(UNIT);
         let max = self.max_attempts.map(|max| max.to_string()).unwrap_or_default();
         let kind = if self.kind == self.queue { "" } else { self.kind.as_str() };
-        let before = format!("{max}{unit}{}{unit}{kind}{unit}{}{unit}", self.queue, self.id);
+        let before = format!("{max}{unit}{}{unit}{kind}{unit}", self.queue);
         let mut options: Vec<Vec<u8>> = Vec::new();
         match self.priority {
             Priority::High => options.push(b"ph".to_vec()),
