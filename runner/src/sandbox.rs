@@ -10,6 +10,7 @@ mod check;
 mod children;
 mod classify;
 mod declared;
+mod dirs;
 mod engine;
 mod facts;
 mod guest;

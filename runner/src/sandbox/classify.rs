@@ -44,11 +44,6 @@ pub(super) fn stopped(why: Stop) -> RunEnd {
     }
 }
 
-/// What a run ended in that lacks what it was granted.
-pub(super) fn not_begun(why: String) -> RunEnd {
-    failed(Reason::Error, why)
-}
-
 /// What the run ended in.
 pub(super) fn run_end(ended: Ended, state: &GuestState, limits: &Limits) -> RunEnd {
     let end = match ended {

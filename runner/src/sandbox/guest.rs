@@ -3,14 +3,14 @@
 use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
-use wasmtime_wasi::{FsPerms, WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
 use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
 use crate::clock::Monotonic;
 use crate::effects::Effects;
-use crate::grants::DirGrant;
 
 use super::children::Children;
+use super::dirs;
 use super::http::GuestHttp;
 use super::limiter::JobMemory;
 use super::load::Module;
@@ -58,10 +58,8 @@ pub(super) struct PanicReport {
 }
 
 impl GuestState {
-    /// Of a run that begins now.
-    ///
     /// # Errors
-    /// Why a folder that it was granted cannot be lent to it.
+    /// What its grants name and cannot be given.
     pub(super) fn new(
         module: &Module,
         job: &GuestJob,
@@ -80,10 +78,7 @@ impl GuestState {
             .stderr(Printed(Arc::clone(&log)))
             .max_random_size(RANDOM_BYTES_MAX);
         let offer = http.offer().clone();
-        wasi.envs(&offer.grants.env);
-        for dir in &offer.grants.dirs {
-            lend(&mut wasi, dir)?;
-        }
+        dirs::give(&mut wasi, &offer.grants)?;
         let wasi = wasi.build();
         let children = offer.grants.enqueue.as_ref().map(|_| Box::new(Children::of(job)));
         Ok(Self {
@@ -125,15 +120,6 @@ impl GuestState {
         };
         (!effects.is_empty()).then(|| Box::new(effects))
     }
-}
-
-/// Lets the guest see a folder. What it leaves there is the operator's.
-fn lend(wasi: &mut WasiCtxBuilder, dir: &DirGrant) -> Result<(), String> {
-    let permissions = if dir.writable { FsPerms::ReadWrite } else { FsPerms::ReadOnly };
-    let lent = wasi.preopened_dir(&dir.host, &dir.guest, permissions).map(drop);
-    lent.map_err(|error| {
-        format!("the folder {} that its manifest grants cannot be opened: {error:#}", dir.host.display())
-    })
 }
 
 impl WasiView for GuestState {

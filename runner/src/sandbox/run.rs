@@ -12,7 +12,7 @@ use futures_util::FutureExt;
 use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
 
 use crate::clock;
-use crate::outcome::RunEnd;
+use crate::outcome::{Reason, RunEnd};
 
 use super::bindings::hourhand::job::types::{Failure, Job};
 use super::classify::{self, Ended};
@@ -66,7 +66,10 @@ pub(super) async fn run(
     let http = GuestHttp::new(&ground.http, offer, module, deadline, &log);
     let state = match GuestState::new(module, &job, memory, deadline, stop.clone(), log, http) {
         Ok(state) => state,
-        Err(why) => return RunReport { end: classify::not_begun(why), memory_bytes_peak: 0, effects: None },
+        Err(message) => {
+            let end = RunEnd::Failed { reason: Reason::Denied, message, after_ms: None };
+            return RunReport { end, memory_bytes_peak: 0, effects: None };
+        }
     };
     let sliced = state.sliced.clone();
     let mut store = new_store(&ground.engine, state, limits);
