@@ -13,7 +13,7 @@
 //!
 //! ```toml
 //! [allow]
-//! enqueue = ["report_part", "report_close"]
+//! enqueue = { kinds = ["report_part", "report_close"], jobs = 1001 }
 //! state = "daily_report"
 //! ```
 
