@@ -115,7 +115,7 @@ fn what_the_host_lends_one_job_the_next_does_not_have() {
         let lent = || Grants {
             env: vec![("TOKEN".to_owned(), "hush".to_owned())],
             dirs: vec![DirGrant {
-                host: dir.path().to_owned(),
+                host: dir.path().canonicalize().unwrap(),
                 guest: "/scratch".to_owned(),
                 writable: true,
             }],
