@@ -10,6 +10,7 @@ use crate::clock::Monotonic;
 use crate::effects::Effects;
 
 use super::children::Children;
+use super::command::Command;
 use super::dirs;
 use super::http::GuestHttp;
 use super::limiter::JobMemory;
@@ -47,6 +48,8 @@ pub(super) struct GuestState {
     /// What it remembers; `None` until it asks.
     pub(super) remembered: Option<Box<Remembered>>,
     module: Module,
+    /// Where the guest is a plain command.
+    pub(super) command: Option<Command>,
 }
 
 /// What the guest's panic hook said. The last report counts.
@@ -68,6 +71,7 @@ impl GuestState {
         stop: StopSignal,
         log: Arc<JobLog>,
         http: GuestHttp,
+        command: Option<Command>,
     ) -> Result<Self, String> {
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(RESOURCES_MAX);
@@ -77,6 +81,10 @@ impl GuestState {
         wasi.stdout(Printed(Arc::clone(&log)))
             .stderr(Printed(Arc::clone(&log)))
             .max_random_size(RANDOM_BYTES_MAX);
+        // Before what the manifest adds: of two variables with one name, guests find the first.
+        if let Some(command) = &command {
+            command.set_up(&mut wasi);
+        }
         let offer = http.offer().clone();
         dirs::give(&mut wasi, &offer.grants)?;
         let wasi = wasi.build();
@@ -98,6 +106,7 @@ impl GuestState {
             children,
             remembered: None,
             module: module.clone(),
+            command,
         })
     }
 
