@@ -54,6 +54,11 @@ impl Hourhand {
         fs::rename(&staged, self.handlers().join(format!("{kind}.wasm"))).expect("rename the module");
     }
 
+    /// Writes the manifest of the module `name`.
+    pub fn manifest(&self, name: &str, text: &str) {
+        fs::write(self.handlers().join(format!("{name}.toml")), text).expect("write a manifest");
+    }
+
     /// The command line on this store, in an environment of its own.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hourhand"));

@@ -11,6 +11,7 @@ use crate::effects::Effects;
 
 use super::children::Children;
 use super::command::Command;
+use super::dirs;
 use super::http::GuestHttp;
 use super::limiter::JobMemory;
 use super::load::Module;
@@ -60,6 +61,8 @@ pub(super) struct PanicReport {
 }
 
 impl GuestState {
+    /// # Errors
+    /// What its grants name and cannot be given.
     pub(super) fn new(
         module: &Module,
         job: &GuestJob,
@@ -69,7 +72,7 @@ impl GuestState {
         log: Arc<JobLog>,
         http: GuestHttp,
         command: Option<Command>,
-    ) -> Self {
+    ) -> Result<Self, String> {
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(RESOURCES_MAX);
         // The builder's defaults grant nothing: no files, no network, no environment, no arguments,
@@ -83,10 +86,10 @@ impl GuestState {
             command.set_up(&mut wasi);
         }
         let offer = http.offer().clone();
-        wasi.envs(&offer.grants.env);
+        dirs::give(&mut wasi, &offer.grants)?;
         let wasi = wasi.build();
         let children = offer.grants.enqueue.as_ref().map(|_| Box::new(Children::of(job)));
-        Self {
+        Ok(Self {
             wasi,
             resources,
             memory,
@@ -104,7 +107,7 @@ impl GuestState {
             remembered: None,
             module: module.clone(),
             command,
-        }
+        })
     }
 
     /// The file that says what it may reach.

@@ -13,7 +13,7 @@ use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
 use wasmtime_wasi::I32Exit;
 
 use crate::clock;
-use crate::outcome::RunEnd;
+use crate::outcome::{Reason, RunEnd};
 
 use super::bindings::hourhand::job::types::{Failure, Job};
 use super::classify::{self, Ended};
@@ -70,7 +70,13 @@ pub(super) async fn run(
         Entry::Handler(_) => None,
         Entry::Command(_) => Some(Command::new(module.name(), &job, ends_at(timeout), limits.output_bytes)),
     };
-    let state = GuestState::new(module, &job, memory, deadline, stop.clone(), log, http, command);
+    let state = match GuestState::new(module, &job, memory, deadline, stop.clone(), log, http, command) {
+        Ok(state) => state,
+        Err(message) => {
+            let end = RunEnd::Failed { reason: Reason::Denied, message, after_ms: None };
+            return RunReport { end, memory_bytes_peak: 0, effects: None };
+        }
+    };
     let sliced = state.sliced.clone();
     let mut store = new_store(&ground.engine, state, limits);
 
