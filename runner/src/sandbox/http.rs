@@ -15,6 +15,9 @@ mod send;
 mod target;
 mod tls;
 
+#[cfg(test)]
+mod tests;
+
 use std::future::Future;
 use std::sync::Arc;
 
@@ -92,7 +95,8 @@ impl Hooks {
     fn calls(&mut self) -> &mut (Arc<JobCalls>, JoinSet<()>) {
         self.calls.get_or_insert_with(|| {
             let (client, log) = (Arc::clone(&self.client), Arc::clone(&self.log));
-            let calls = JobCalls::new(client, self.offer.clone(), self.module.clone(), self.deadline, log);
+            let manifest = format!("{}.toml", self.module.name());
+            let calls = JobCalls::new(client, self.offer.clone(), manifest, self.deadline, log);
             (Arc::new(calls), JoinSet::new())
         })
     }

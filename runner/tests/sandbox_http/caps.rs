@@ -128,3 +128,27 @@ async fn no_time_at_all_is_refused_and_nobody_is_at_the_other_end() {
     assert!(unknown.log.contains("does not resolve"), "{}", unknown.log);
     assert_eq!(get(&grants, "http://empty.test/").await.error(), "Connection");
 }
+
+#[tokio::test]
+async fn a_server_that_answers_before_it_has_read_all_is_heard() {
+    let listener = std::net::TcpListener::bind(("127.0.0.1", 0)).unwrap();
+    let at = format!("http://127.0.0.1:{}", listener.local_addr().unwrap().port());
+    let (left, done) = std::sync::mpsc::channel::<()>();
+    std::thread::spawn(move || {
+        use std::io::{Read, Write};
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut read = [0; 1];
+        let mut head = Vec::new();
+        while !head.ends_with(b"\r\n\r\n") {
+            stream.read_exact(&mut read).unwrap();
+            head.push(read[0]);
+        }
+        stream.write_all(b"HTTP/1.1 413 Too Large\r\nContent-Length: 8\r\n\r\ntoo much").unwrap();
+        // Reads no more, and stays.
+        let _ = done.recv();
+    });
+    let asks = json!([{"url": at, "method": "POST", "body_bytes": 15_000_000}]);
+    let ran = run(&grants(&[&at], LOOPBACK), asks).await;
+    assert_eq!((&ran.got()[0]["status"], &ran.got()[0]["body"]), (&json!(413), &json!("too much")), "{}", ran.log);
+    drop(left);
+}
