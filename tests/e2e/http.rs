@@ -8,7 +8,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::harness::backing::{StoreKind, on_both_stores};
-use crate::harness::hourhand::{Hourhand, Runner};
+use crate::harness::hourhand::Hourhand;
 use crate::harness::waiting::eventually;
 use crate::harness::web::{Reply, Web};
 
@@ -22,7 +22,8 @@ on_both_stores! {
 fn fetching(store: &str, origins: &[&str], more: &str) -> Hourhand {
     let here = Hourhand::new(store, &["fetch"]);
     here.manifest("fetch", &format!("[retry]\nbase = '100ms'\n\n[allow]\nhttp = {}\n{more}", json!(origins)));
-    fs::write(here.dir.path().join("hourhand.toml"), "[ceiling]\nprivate = ['127.0.0.0/8', '::1/128']\n").unwrap();
+    fs::write(here.dir.path().join("hourhand.toml"), "[ceiling]\nprivate = ['127.0.0.0/8', '::1/128']\n")
+        .unwrap();
     here
 }
 
@@ -34,26 +35,31 @@ fn fetched(here: &Hourhand, id: &str, asks: &Value) -> Value {
     serde_json::from_str(job["result"].as_str().unwrap()).unwrap()
 }
 
-fn runner_with(here: &Hourhand, variables: &[(&str, &str)]) -> Runner {
-    let runner = here.runner_with(&[], variables);
-    eventually("the runner serves", SOON, || runner.log().contains("the runner serves").then_some(()));
-    runner
-}
-
 fn openssl(dir: &Path, args: &str) {
-    let output = Command::new("openssl").args(args.split(' ')).current_dir(dir).output().expect("openssl is installed");
+    let output = Command::new("openssl")
+        .args(args.split(' '))
+        .current_dir(dir)
+        .output()
+        .expect("openssl is installed");
     assert!(output.status.success(), "openssl {args}: {}", String::from_utf8_lossy(&output.stderr));
 }
 
 /// An authority, and certificates of it for localhost and for another name.
 fn certificates(dir: &Path) {
     openssl(dir, "req -x509 -newkey rsa:2048 -nodes -keyout ca.key -out ca.pem -days 2 -subj /CN=authority");
-    for (name, subject) in [("right", "DNS:localhost,IP:127.0.0.1"), ("wrong", "DNS:other.example,IP:127.0.0.2")] {
+    for (name, subject) in
+        [("right", "DNS:localhost,IP:127.0.0.1"), ("wrong", "DNS:other.example,IP:127.0.0.2")]
+    {
         fs::write(dir.join("names"), format!("subjectAltName={subject}\n")).expect("a file");
-        openssl(dir, &format!("req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN=localhost"));
         openssl(
             dir,
-            &format!("x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out {name}.pem -days 2 -extfile names"),
+            &format!("req -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.csr -subj /CN=localhost"),
+        );
+        openssl(
+            dir,
+            &format!(
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -out {name}.pem -days 2 -extfile names"
+            ),
         );
     }
 }
@@ -81,7 +87,7 @@ fn a_server_must_prove_its_name_to_an_authority_of_this_machine() {
     let here = fetching(&store.url(), &allowed, "");
     let asks: Vec<Value> = origins.iter().map(|origin| json!({"url": format!("{origin}/x")})).collect();
 
-    let runner = runner_with(&here, &[("SSL_CERT_FILE", &at("ca.pem").display().to_string())]);
+    let runner = here.runner_with(&[], &[("SSL_CERT_FILE", &at("ca.pem").display().to_string())]);
     let got = fetched(&here, "trusting", &json!(asks));
     assert_eq!(got[0]["body"], format!("/x localhost:{}", right.port()));
     assert_eq!(got[1]["body"], format!("/x 127.0.0.1:{}", right.port()));
@@ -94,8 +100,11 @@ fn a_server_must_prove_its_name_to_an_authority_of_this_machine() {
     drop(runner);
 
     // An authority that nobody here trusts.
-    openssl(dir.path(), "req -x509 -newkey rsa:2048 -nodes -keyout x.key -out other.pem -days 2 -subj /CN=stranger");
-    let runner = runner_with(&here, &[("SSL_CERT_FILE", &at("other.pem").display().to_string())]);
+    openssl(
+        dir.path(),
+        "req -x509 -newkey rsa:2048 -nodes -keyout x.key -out other.pem -days 2 -subj /CN=stranger",
+    );
+    let runner = here.runner_with(&[], &[("SSL_CERT_FILE", &at("other.pem").display().to_string())]);
     let got = fetched(&here, "wary", &json!([asks[0]]));
     assert_eq!(got[0]["error"], "Connection");
     drop(runner);
@@ -113,7 +122,7 @@ fn proxies_of_the_environment_are_not_asked() {
         ["HTTP_PROXY", "http_proxy", "HTTPS_PROXY", "https_proxy", "ALL_PROXY", "all_proxy"]
             .map(|name| (name, through.as_str()))
             .to_vec();
-    let _runner = runner_with(&here, &variables);
+    let _runner = here.runner_with(&[], &variables);
     let got = fetched(&here, "direct", &json!([{"url": server.url("/")}]));
     assert_eq!(got[0]["body"], "the server");
     assert_eq!(proxy.connections(), 0);

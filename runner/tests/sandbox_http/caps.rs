@@ -149,6 +149,11 @@ async fn a_server_that_answers_before_it_has_read_all_is_heard() {
     });
     let asks = json!([{"url": at, "method": "POST", "body_bytes": 15_000_000}]);
     let ran = run(&grants(&[&at], LOOPBACK), asks).await;
-    assert_eq!((&ran.got()[0]["status"], &ran.got()[0]["body"]), (&json!(413), &json!("too much")), "{}", ran.log);
+    assert_eq!(
+        (&ran.got()[0]["status"], &ran.got()[0]["body"]),
+        (&json!(413), &json!("too much")),
+        "{}",
+        ran.log
+    );
     drop(left);
 }

@@ -59,7 +59,11 @@ impl Timer {
         };
         let ready = poll::poll(&[pollables, &[end]].concat());
         // What is there counts, however late it is.
-        if ready.iter().any(|n| (*n as usize) < pollables.len()) { Ok(()) } else { Err(Fault::TimedOut(*span)) }
+        if ready.iter().any(|n| (*n as usize) < pollables.len()) {
+            Ok(())
+        } else {
+            Err(Fault::TimedOut(*span))
+        }
     }
 }
 

@@ -11,8 +11,8 @@ use wasmtime_wasi_http::{Error, RequestOptions};
 
 use crate::clock::{self, Monotonic};
 use crate::grants::HttpGrant;
-use crate::sandbox::log::JobLog;
 use crate::sandbox::Offer;
+use crate::sandbox::log::JobLog;
 
 use super::client::Client;
 use super::fault::Fault;

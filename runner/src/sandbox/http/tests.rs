@@ -92,7 +92,8 @@ async fn a_turn_that_never_comes_is_said_when_the_job_s_time_is_up() {
     let deadline = clock::monotonic() + Duration::from_millis(100);
     let base = calls(port, |grant| grant.connections_max = 1);
     let (client, log) = (Arc::clone(&base.client), Arc::new(JobLog::new(1_000)));
-    let calls = Arc::new(JobCalls::new(client, base.offer.clone(), String::new(), deadline, Arc::clone(&log)));
+    let calls =
+        Arc::new(JobCalls::new(client, base.offer.clone(), String::new(), deadline, Arc::clone(&log)));
     let turn = calls.connection().await.ok().expect("free");
     let answer = ask(&calls, port, nothing()).await.unwrap();
     assert!(matches!(answer, Err(Error::ConnectionLimitReached)), "{answer:?}");
@@ -166,7 +167,9 @@ async fn a_guest_that_loses_interest_closes_the_connection() {
 async fn what_is_written_in_two_ways_is_refused() {
     let (listener, port) = listener().await;
     let calls = calls(port, |_| {});
-    for headers in [&[("content-length", "1"), ("content-length", "2")][..], &[("transfer-encoding", "chunked")]] {
+    for headers in
+        [&[("content-length", "1"), ("content-length", "2")][..], &[("transfer-encoding", "chunked")]]
+    {
         let mut request = Request::builder().uri(format!("http://127.0.0.1:{port}/"));
         for (name, value) in headers {
             request = request.header(*name, *value);
