@@ -60,19 +60,25 @@ pub(super) struct PanicReport {
     pub(super) line: u32,
 }
 
+/// What ends a run, and what hears of it.
+pub(super) struct Bounds {
+    pub(super) memory: JobMemory,
+    pub(super) deadline: Monotonic,
+    pub(super) stop: StopSignal,
+    pub(super) log: Arc<JobLog>,
+}
+
 impl GuestState {
     /// # Errors
     /// What its grants name and cannot be given.
     pub(super) fn new(
         module: &Module,
         job: &GuestJob,
-        memory: JobMemory,
-        deadline: Monotonic,
-        stop: StopSignal,
-        log: Arc<JobLog>,
+        bounds: Bounds,
         http: GuestHttp,
         command: Option<Command>,
     ) -> Result<Self, String> {
+        let Bounds { memory, deadline, stop, log } = bounds;
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(RESOURCES_MAX);
         // The builder's defaults grant nothing: no files, no network, no environment, no arguments,
