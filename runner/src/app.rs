@@ -165,8 +165,11 @@ async fn serve(
     }
 }
 
-/// What the operator says, with the secrets looked up.
-fn operator(settings: &OperatorSettings) -> Result<Operator, Problems> {
+/// What the operator says, with the secrets looked up. Blocking.
+///
+/// # Errors
+/// All secrets that are not to be had.
+pub fn operator(settings: &OperatorSettings) -> Result<Operator, Problems> {
     let variable = |name: &str| std::env::var(name).ok();
     Ok(settings
         .resolve(variable, |path| std::fs::read(path))?

@@ -130,7 +130,12 @@ impl Hourhand {
 
     /// Starts a runner and waits until it serves.
     pub fn runner(&self, args: &[&str]) -> Runner {
-        let runner = self.runner_unready(args);
+        self.runner_with(args, &[])
+    }
+
+    /// The same with these variables in its environment.
+    pub fn runner_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Runner {
+        let runner = self.spawn_runner(args, variables);
         eventually("the runner serves", Duration::from_secs(60), || {
             runner.log().contains("the runner serves").then_some(())
         });
@@ -139,6 +144,10 @@ impl Hourhand {
 
     /// Starts a runner without waiting for it.
     pub fn runner_unready(&self, args: &[&str]) -> Runner {
+        self.spawn_runner(args, &[])
+    }
+
+    fn spawn_runner(&self, args: &[&str], variables: &[(&str, &str)]) -> Runner {
         let number = self.started.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let log = self.dir.path().join(format!("runner-{number}.log"));
         let mut all = vec!["run", "--handlers", "handlers"];
@@ -146,6 +155,7 @@ impl Hourhand {
         let file = File::create(&log).expect("a log file");
         let child = self
             .command(&all)
+            .envs(variables.iter().copied())
             .stdout(file.try_clone().expect("a second handle"))
             .stderr(file)
             .spawn()

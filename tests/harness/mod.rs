@@ -13,4 +13,6 @@ pub mod hourhand;
 pub mod orders;
 pub mod photographs;
 pub mod redis_server;
+pub mod signing;
 pub mod waiting;
+pub mod web;
