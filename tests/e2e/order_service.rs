@@ -23,7 +23,6 @@ on_both_stores! {
 fn unpaid_orders_are_closed_once_whatever_is_killed(on: StoreKind) {
     let store = on.start();
     let here = Hourhand::new(&store.url(), &["order_close"]);
-    here.install("nonce", "order_notify");
     let orders = Orders::start(UNPAID, PAID, getrandom::u64().expect("random numbers"));
     std::fs::write(here.dir.path().join("hourhand.toml"), "[ceiling]\nprivate = ['127.0.0.0/8']\n").unwrap();
     let manifest = format!(
@@ -70,8 +69,7 @@ fn unpaid_orders_are_closed_once_whatever_is_killed(on: StoreKind) {
             assert_eq!(result["decision"], "keep", "{job:#}");
         }
     }
-    // Whose order was closed is told once, and nobody else.
-    here.counts("order_notify", "all are told", LONG, |q| q["completed"] == closed.len());
+    // Whose order was closed is told once, and nobody else. (Those jobs have no handler here: they wait.)
     let told: Vec<Value> = here.all_jobs(&["--queue", "order_notify"]);
     let whose: BTreeSet<u64> = told
         .iter()

@@ -75,6 +75,7 @@ fn the_children_of_a_report_run_once_each_whatever_is_killed(on: StoreKind) {
         crashes += job["crashes"].as_u64().unwrap();
     }
     println!("{crashes} crashes on the records of parts");
+    assert!(crashes > 0, "not one of {KILLS} kills has met a job at work");
     let wanted: BTreeSet<u64> = (0..PARTS).collect();
     for report in 0..REPORTS {
         assert_eq!(parts.get(&format!("daily_report/day-{report}")), Some(&wanted), "report {report}");
