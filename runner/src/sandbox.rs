@@ -11,6 +11,7 @@ mod children;
 mod classify;
 mod command;
 mod declared;
+mod dirs;
 mod engine;
 mod facts;
 mod guest;

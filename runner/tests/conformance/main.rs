@@ -77,6 +77,9 @@ macro_rules! conformance {
                 lanes_take_turns
                 kinds_take_turns_whatever_their_queues
                 a_lane_that_nobody_asks_for_is_left_alone
+                a_kind_has_as_many_turns_as_its_weight
+                of_a_bounded_kind_no_more_are_claimed_and_no_more_are_waited_for
+                no_job_has_more_attempts_than_the_cap
                 two_sessions_never_get_the_same_job
                 the_jobs_own_attempts_count_before_the_handlers
                 tokens_count_up_from_the_first

@@ -135,11 +135,23 @@ fn claim(random: &mut Random, model: &Model, crew: &Crew) -> ClaimRequest {
     let mut known: Vec<Lane> = model.lanes.iter().cloned().collect();
     known.push(Lane { queue: name("nowhere"), kind: name("nothing") });
     let mut lanes = Vec::new();
+    // Weights, bounds and attempts are a matter of the kind.
+    let special = random.once_in(2);
+    let policies: Vec<(u32, Option<u32>, Option<u32>)> = KINDS
+        .iter()
+        .map(|_| {
+            let bound = |random: &mut Random, some: &[u32]| random.once_in(2).then(|| random.pick(some));
+            (random.pick(&[1, 1, 2, 3]), bound(random, &[0, 1, 2, 5]), bound(random, &[1, 3]))
+        })
+        .collect();
     for _ in 0..random.below(known.len() + 1) {
         let lane = known.swap_remove(random.below(known.len()));
-        // What a handler says of attempts is a matter of its kind.
         let max_attempts = if lane.kind.as_str() == KINDS[0] { 2 } else { 5 };
-        lanes.push(LaneClaim::new(lane, max_attempts));
+        let mut claim = LaneClaim::new(lane, max_attempts);
+        if let Some(at) = KINDS.iter().position(|kind| special && claim.lane.kind.as_str() == *kind) {
+            (claim.weight, claim.kind_max, claim.attempts_cap) = policies[at];
+        }
+        lanes.push(claim);
     }
     let ahead = random.once_in(3);
     ClaimRequest {
