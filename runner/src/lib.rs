@@ -10,6 +10,7 @@ pub mod grants;
 pub mod job;
 pub mod names;
 pub mod outcome;
+mod own_dir;
 pub mod wire;
 
 pub mod queue;

@@ -12,7 +12,7 @@ use super::listing;
 use super::output::{Out, note, plain};
 use super::table::Table;
 use crate::config;
-use crate::registry::{HandlerStatus, Registry, RegistryConfig, Verdict, verdict};
+use crate::registry::{HandlerStatus, PinStatus, Registry, RegistryConfig, Verdict, Versions, verdict};
 use crate::sandbox::{Declared, Form, Limits, Sandbox, SandboxConfig};
 use crate::wire::units::rfc3339;
 
@@ -26,6 +26,18 @@ struct HandlerOut<'a> {
     since: String,
     error: Option<&'a str>,
     limits: LimitsOut,
+    /// How long it took to compile; `null` for what did not load now.
+    compile_ms: Option<u64>,
+    /// Whether its code was in the cache; `null` for what did not load now.
+    from_cache: Option<bool>,
+    pin: Option<PinOut<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct PinOut<'a> {
+    sha256: &'a str,
+    since: String,
+    folder_sha256: Option<&'a str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -47,6 +59,13 @@ impl<'a> From<&'a HandlerStatus> for HandlerOut<'a> {
             since: rfc3339(handler.since_ms),
             error: handler.error.as_deref(),
             limits: LimitsOut { timeout_ms, memory_bytes, output_bytes, log_bytes },
+            compile_ms: handler.compile_time.map(|time| time.as_millis() as u64),
+            from_cache: handler.compile_time.map(|time| time.is_zero()),
+            pin: handler.pin.as_ref().map(|pin| PinOut {
+                sha256: &pin.wanted,
+                since: rfc3339(pin.since_ms),
+                folder_sha256: pin.folder_sha256.as_deref(),
+            }),
         }
     }
 }
@@ -55,10 +74,11 @@ impl<'a> From<&'a HandlerStatus> for HandlerOut<'a> {
 pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
     let (dir, cache_dir) = config::handlers(&context.layers, &context.machine)?;
     crate::app::check_handlers_dir(&dir).map_err(|e| Fault::usage(format!("{e:#}")))?;
+    let versions = cache_dir.as_deref().map(|cache| Versions::of_folder(cache, &dir).read_only());
     // One slot is enough to load with.
     let sandbox = Sandbox::new(SandboxConfig { concurrency: 1, cache_dir, ..SandboxConfig::default() });
     let sandbox = sandbox.map_err(|e| Fault::failed(e.to_string()))?;
-    let registry = Registry::start(RegistryConfig::new(dir), sandbox);
+    let registry = Registry::start(RegistryConfig { versions, ..RegistryConfig::new(dir) }, sandbox);
     let registry = registry.map_err(|e| Fault::failed(e.to_string()))?;
     registry.settled().await;
     let snapshot = registry.snapshot();
@@ -66,7 +86,8 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
         listing::whole(context, snapshot.files.iter().map(HandlerOut::from).collect());
         return Ok(Code::Done);
     }
-    let mut table = Table::new(&["kind", "status", "file", "sha256", "timeout", "memory", "error"]);
+    let mut table =
+        Table::new(&["kind", "status", "file", "sha256", "timeout", "memory", "compiled", "pinned", "error"]);
     for handler in &snapshot.files {
         table.row([
             handler.kind.clone(),
@@ -75,11 +96,29 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
             handler.sha256.as_deref().map(|s| s.chars().take(12).collect()).unwrap_or_default(),
             format!("{} ms", handler.limits.timeout_ms),
             format!("{} MiB", handler.limits.memory_bytes >> 20),
+            match handler.compile_time {
+                None => String::new(),
+                Some(time) if time.is_zero() => "from cache".to_owned(),
+                Some(time) => format!("{} ms", time.as_millis()),
+            },
+            handler.pin.as_ref().map(pinned).unwrap_or_default(),
             handler.error.clone().unwrap_or_default(),
         ]);
     }
     table.print(&mut context.out, "no handlers");
     Ok(Code::Done)
+}
+
+/// `since 2026-12-01T09:00:00Z, folder has 0123456789ab`
+fn pinned(pin: &PinStatus) -> String {
+    let folder = pin.folder_sha256.as_deref().map_or_else(
+        || "nothing in the folder".to_owned(),
+        |sha256| match sha256.starts_with(&pin.wanted) {
+            true => "folder has the same".to_owned(),
+            false => format!("folder has {}", &sha256[..12]),
+        },
+    );
+    format!("since {}, {folder}", rfc3339(pin.since_ms))
 }
 
 /// What a module is, and whether it would load.

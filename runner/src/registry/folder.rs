@@ -1,9 +1,13 @@
-//! What lies in the handlers folder, by one scan. Reads names and metadata, no contents.
+//! What lies in the handlers folder, by one scan. Reads names, metadata of modules, and pins: no other
+//! file's contents, and nothing at all of files that are none of ours.
 
+use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use super::pins::{self, Pin};
 
 /// What tells one state of a file from the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +30,11 @@ impl FileId {
             modified_ns: ns(metadata.mtime(), metadata.mtime_nsec()),
             changed_ns: ns(metadata.ctime(), metadata.ctime_nsec()),
         }
+    }
+
+    /// The same file, whatever is in it.
+    pub(super) fn same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
     }
 
     /// The same file of the same length; its times may differ.
@@ -57,15 +66,25 @@ pub(super) struct Seen {
     pub(super) id: Option<FileId>,
     /// A manifest lies beside it.
     pub(super) has_manifest: bool,
+    /// What its pin says, if it has one.
+    pub(super) pin: Option<Pin>,
+    /// There is a pin, and no module.
+    pub(super) absent: bool,
 }
 
-/// All module files of the folder: `*.wasm`, no dot files. A link that leads nowhere is not there.
+/// All module files of the folder: `*.wasm`, no dot files, and those that are pinned. A link that leads nowhere
+/// is not there.
 pub(super) fn scan(dir: &Path) -> io::Result<Vec<Seen>> {
     let mut seen = Vec::new();
+    let mut pins = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
+        if let Some(pin) = pins::stem(&name).and_then(|stem| Some((stem.to_owned(), pins::read(dir, stem)?)))
+        {
+            pins.extend([pin]);
+        }
         let Some(stem) = super::verdict::stem(&name) else { continue };
         let path = entry.path();
         let id = match fs::metadata(&path) {
@@ -75,7 +94,15 @@ pub(super) fn scan(dir: &Path) -> io::Result<Vec<Seen>> {
             Err(_) => None,
         };
         let has_manifest = path.with_extension("toml").exists();
-        seen.push(Seen { stem: stem.to_owned(), path, id, has_manifest });
+        seen.push(Seen { stem: stem.to_owned(), path, id, has_manifest, pin: None, absent: false });
+    }
+    for file in &mut seen {
+        file.pin = pins.remove(&file.stem);
+    }
+    for (stem, pin) in pins {
+        let path = dir.join(format!("{stem}.wasm"));
+        let has_manifest = path.with_extension("toml").exists();
+        seen.push(Seen { stem, path, id: None, has_manifest, pin: Some(pin), absent: true });
     }
     Ok(seen)
 }

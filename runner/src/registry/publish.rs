@@ -11,7 +11,7 @@ use crate::sandbox::{Declared, Limits, Module, Sandbox};
 
 use super::files::Files;
 use super::tracked::{Good, Tracked};
-use super::{Handler, HandlerStatus, Snapshot, Status};
+use super::{Handler, HandlerStatus, PinStatus, Snapshot, Status};
 
 /// What was published last, and what is left of versions before.
 #[derive(Debug, Default)]
@@ -98,6 +98,8 @@ impl Published {
                 since_ms,
                 error: None,
                 limits: old.limits.clone(),
+                compile_time: Some(old.module.compile_time().unwrap_or_default()),
+                pin: None,
             };
             self.retired.push(Retired { handler: Arc::downgrade(old), status });
         }
@@ -124,7 +126,7 @@ fn same_handlers(a: &BTreeMap<Name, Arc<Handler>>, b: &BTreeMap<Name, Arc<Handle
 fn candidates(files: &Files) -> BTreeMap<Name, Vec<Candidate<'_>>> {
     let mut candidates: BTreeMap<Name, Vec<Candidate<'_>>> = BTreeMap::new();
     for (path, file) in files.iter() {
-        let Some(good) = &file.good else { continue };
+        let Some(good) = file.serving() else { continue };
         for declared in good.module.declared() {
             let candidate = Candidate { path, file, good, declared: Some(declared) };
             candidates.entry(declared.kind.clone()).or_default().push(candidate);
@@ -138,23 +140,44 @@ fn candidates(files: &Files) -> BTreeMap<Name, Vec<Candidate<'_>>> {
     candidates
 }
 
-/// Files whose newest contents do not load.
+/// Files whose newest contents do not load, and pins that cannot be followed.
 fn broken_files(files: &Files) -> Vec<HandlerStatus> {
-    files
-        .iter()
-        .filter_map(|(path, file)| {
-            let problem = file.problem.as_ref()?;
-            Some(HandlerStatus {
+    let mut broken = Vec::new();
+    for (path, file) in files.iter() {
+        let mut add = |sha256, since_ms, error| {
+            broken.push(HandlerStatus {
                 kind: file.stem.clone(),
                 file: path.clone(),
-                sha256: problem.sha256.clone(),
+                sha256,
                 status: Status::Broken,
-                since_ms: problem.since_ms,
-                error: Some(problem.message.clone()),
+                since_ms,
+                error: Some(error),
                 limits: Limits::default(),
-            })
-        })
-        .collect()
+                compile_time: None,
+                pin: pin_status(file),
+            });
+        };
+        if let Some(problem) = &file.problem {
+            add(problem.sha256.clone(), problem.since_ms, problem.message.clone());
+        }
+        if let Some(pinned) = &file.pinned
+            && let Some(problem) = &pinned.problem
+        {
+            add(None, pinned.pin.since_ms, problem.clone());
+        }
+    }
+    broken
+}
+
+fn pin_status(file: &Tracked) -> Option<PinStatus> {
+    let pin = &file.pinned.as_ref()?.pin;
+    let of_good = file.good.as_ref().map(|good| good.module.sha256().to_owned());
+    let of_problem = file.problem.as_ref().and_then(|problem| problem.sha256.clone());
+    Some(PinStatus {
+        wanted: pin.wanted.clone().unwrap_or_else(|error| error),
+        since_ms: pin.since_ms,
+        folder_sha256: of_problem.or(of_good),
+    })
 }
 
 fn status(kind: &Name, candidate: &Candidate<'_>, limits: Limits) -> HandlerStatus {
@@ -166,6 +189,8 @@ fn status(kind: &Name, candidate: &Candidate<'_>, limits: Limits) -> HandlerStat
         since_ms: candidate.good.since_ms,
         error: None,
         limits,
+        compile_time: Some(candidate.good.module.compile_time().unwrap_or_default()),
+        pin: pin_status(candidate.file),
     }
 }
 

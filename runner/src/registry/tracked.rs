@@ -14,6 +14,7 @@ use crate::sandbox::{LoadError, Module};
 
 use super::folder::{FileId, Seen};
 use super::loading::{LoadOrder, Loaded};
+use super::pinned::Pinned;
 use super::verdict;
 
 /// A file that did not change for so long is taken as complete.
@@ -41,6 +42,8 @@ pub(super) struct Tracked {
     changed_at: Monotonic,
     length_changed_at: Monotonic,
     moved_in: bool,
+    /// It was written anew under our eyes: its own times need not be of our clock.
+    in_place: bool,
     missing: Option<(u32, Monotonic)>,
     loading: bool,
     /// The state whose result is known.
@@ -52,6 +55,7 @@ pub(super) struct Tracked {
     held: Option<Held>,
     pub(super) good: Option<Good>,
     pub(super) problem: Option<Problem>,
+    pub(super) pinned: Option<Pinned>,
     /// Was there at the start, and nothing is known of it yet.
     initial: bool,
     /// Since when it has been changing under our eyes. The time that it waited for the load thread is not
@@ -60,7 +64,7 @@ pub(super) struct Tracked {
     manifest_said: bool,
 }
 
-/// The version that serves.
+/// A version that may serve.
 #[derive(Debug, Clone)]
 pub(super) struct Good {
     pub(super) module: Arc<Module>,
@@ -90,6 +94,7 @@ impl Tracked {
             changed_at: now,
             length_changed_at: now,
             moved_in: false,
+            in_place: false,
             missing: None,
             loading: false,
             settled: None,
@@ -99,6 +104,7 @@ impl Tracked {
             held: None,
             good: None,
             problem: None,
+            pinned: None,
             initial: false,
             changing_since: None,
             manifest_said: false,
@@ -107,6 +113,13 @@ impl Tracked {
 
     /// Takes in what a scan saw of it. `first_scan`: it was there at the start.
     pub(super) fn take_in(&mut self, seen: &Seen, first_scan: bool, now: Monotonic, wall_ms: u64) {
+        self.take_in_pin(seen);
+        if seen.absent {
+            if self.is_missing(now) {
+                *self = Self { pinned: self.pinned.take(), ..Self::new(self.stem.clone(), now) };
+            }
+            return;
+        }
         self.missing = None;
         self.initial |= first_scan && seen.id.is_some();
         if seen.has_manifest && !self.manifest_said {
@@ -122,11 +135,46 @@ impl Tracked {
         }
     }
 
+    fn take_in_pin(&mut self, seen: &Seen) {
+        match (&seen.pin, &mut self.pinned) {
+            (Some(pin), Some(pinned)) if pinned.pin.wanted == pin.wanted => {
+                pinned.pin.since_ms = pin.since_ms
+            }
+            (Some(pin), _) => {
+                let mut pinned = Pinned::new(&seen.path, pin.clone(), self.serving().cloned());
+                pinned.offer(self.good.as_ref());
+                self.pinned = Some(pinned);
+            }
+            (None, Some(_)) => {
+                tracing::info!(file = %seen.path.display(), "handler unpinned: what lies in the folder serves");
+                self.pinned = None;
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// The version that serves.
+    pub(super) fn serving(&self) -> Option<&Good> {
+        self.pinned.as_ref().map_or(self.good.as_ref(), |pinned| pinned.good.as_ref())
+    }
+
+    /// Forgets what is known of contents that do not serve, so that they are tried once more.
+    pub(super) fn try_again(&mut self) {
+        if self.problem.take().is_some() {
+            self.settled = None;
+            self.tried_at = None;
+        }
+        if let Some(pinned) = &mut self.pinned {
+            pinned.try_again();
+        }
+    }
+
     /// It was there at the start, nothing is known of it yet, and it is not one that never comes to rest.
     /// However long it waits for its turn to be loaded, it counts.
     pub(super) fn keeps_the_start_waiting(&self, now: Monotonic) -> bool {
         let restless = self.changing_since.is_some_and(|since| now.duration_since(since) >= RESTLESS);
-        self.initial && (self.loading || !restless)
+        let waits_for_pin = self.pinned.as_ref().is_some_and(Pinned::is_open);
+        self.initial && (self.loading || !restless) || waits_for_pin
     }
 
     fn see(&mut self, id: FileId, now: Monotonic, wall_ms: u64) {
@@ -144,20 +192,26 @@ impl Tracked {
         if self.id.is_some() {
             self.changing_since.get_or_insert(now);
         }
-        self.moved_in = id.age_ms(wall_ms) >= OLD_MS;
+        self.in_place = self.id.is_some_and(|before| before.same_file(&id));
+        self.moved_in = !self.in_place && id.age_ms(wall_ms) >= OLD_MS;
         self.id = Some(id);
         self.changed_at = now;
     }
 
     /// Whether a file that the scan did not see is to be forgotten.
     pub(super) fn is_gone(&mut self, path: &Path, now: Monotonic) -> bool {
-        let (scans, since) = self.missing.unwrap_or((0, now));
-        self.missing = Some((scans + 1, since));
-        let gone = scans + 1 >= MISSING_SCANS && now.duration_since(since) >= MISSING && !self.loading;
-        if gone && self.good.is_some() {
+        let gone = self.is_missing(now);
+        if gone && self.serving().is_some() {
             tracing::info!(file = %path.display(), "handler removed; its jobs wait");
         }
         gone
+    }
+
+    /// Notes that a scan did not see the file. True when it has been missing for long enough.
+    fn is_missing(&mut self, now: Monotonic) -> bool {
+        let (scans, since) = self.missing.unwrap_or((0, now));
+        self.missing = Some((scans + 1, since));
+        scans + 1 >= MISSING_SCANS && now.duration_since(since) >= MISSING && !self.loading
     }
 
     pub(super) fn order(
@@ -244,12 +298,18 @@ impl Tracked {
             }
             Loaded::Changed => {}
         }
+        if let Some(pinned) = &mut self.pinned {
+            pinned.offer(self.good.as_ref());
+        }
         // A failure that is held back is not known yet: a copy may be under way.
         self.initial &= changed || self.held.is_some();
     }
 
     fn failed(&mut self, order: &LoadOrder, sha256: String, error: &LoadError, now: Monotonic, wall_ms: u64) {
-        let age = Duration::from_millis(order.id.age_ms(wall_ms));
+        let age = match self.in_place {
+            true => now.duration_since(self.changed_at),
+            false => Duration::from_millis(order.id.age_ms(wall_ms)),
+        };
         let hold = match error {
             LoadError::Incomplete(_) => HOLD_BACK_INCOMPLETE,
             _ => HOLD_BACK,
@@ -289,6 +349,7 @@ impl Tracked {
             Some(tried) => until(tried + RETRY),
             None => until(self.changed_at + QUIET),
         });
-        held.into_iter().chain(load).min().map(|wait| wait.max(QUIET_CHECK))
+        let pin = self.pinned.as_ref().and_then(|pinned| pinned.next_check(now));
+        held.into_iter().chain(load).chain(pin).min().map(|wait| wait.max(QUIET_CHECK))
     }
 }

@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::names::Name;
-use crate::sandbox::{Declared, Inspection, inspect};
+use crate::sandbox::{Declared, Inspection, declared_in, inspect};
 
 use super::RegistryConfig;
 
@@ -43,7 +43,7 @@ pub fn verdict(path: &Path, bytes: &[u8]) -> Verdict {
 }
 
 /// The stem of a module file's name, or `None` for a file that a runner does not look at.
-pub(super) fn stem(name: &str) -> Option<&str> {
+pub fn stem(name: &str) -> Option<&str> {
     name.strip_suffix(".wasm").filter(|_| !name.starts_with('.'))
 }
 
@@ -62,6 +62,16 @@ pub(super) fn refused_unread(stem: &str, len: u64, bytes_max: u64) -> Option<Str
     } else {
         None
     }
+}
+
+/// The kinds that the module with these bytes would serve, by what it declares and by the name of its file, without
+/// `.wasm`. Nothing is compiled: whether it loads is another question.
+///
+/// # Errors
+/// Why it serves none.
+pub fn kinds_of(stem: &str, bytes: &[u8]) -> Result<Vec<Name>, String> {
+    let declared = declared_in(bytes).map_err(|error| error.to_string())?;
+    kinds(stem, &declared)
 }
 
 /// The kinds that a module serves: those that it declares, else the one that its file is named after.
