@@ -8,6 +8,9 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+#[path = "../../runner/tests/guests/mod.rs"]
+mod guests;
+
 mod architecture;
 mod cli;
 mod cli_input;
@@ -29,6 +32,7 @@ mod pictures;
 mod readme;
 mod recovery;
 mod reload;
+mod reload_files;
 mod service;
 mod stopping;
 mod tls;

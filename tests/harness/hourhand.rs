@@ -134,17 +134,20 @@ impl Hourhand {
 
     /// Starts a runner without waiting for it.
     pub fn runner_unready(&self, args: &[&str]) -> Runner {
+        self.runner_made(args, |_| ())
+    }
+
+    /// The same with a process that is made in another way.
+    pub fn runner_made(&self, args: &[&str], make: impl FnOnce(&mut Command)) -> Runner {
         let number = self.started.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let log = self.dir.path().join(format!("runner-{number}.log"));
         let mut all = vec!["run", "--handlers", "handlers"];
         all.extend(args);
         let file = File::create(&log).expect("a log file");
-        let child = self
-            .command(&all)
-            .stdout(file.try_clone().expect("a second handle"))
-            .stderr(file)
-            .spawn()
-            .expect("start a runner");
+        let mut command = self.command(&all);
+        command.stdout(file.try_clone().expect("a second handle")).stderr(file);
+        make(&mut command);
+        let child = command.spawn().expect("start a runner");
         Runner { child, log }
     }
 
