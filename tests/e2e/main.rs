@@ -34,5 +34,6 @@ mod recovery;
 mod reload;
 mod reload_files;
 mod service;
+mod soak_handlers;
 mod stopping;
 mod tls;

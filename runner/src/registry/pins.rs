@@ -6,6 +6,7 @@
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
@@ -80,8 +81,11 @@ pub fn wanted(text: &str) -> Result<String, String> {
 /// # Errors
 /// When the folder cannot be written.
 pub fn write(dir: &Path, stem: &str, bytes: &[u8]) -> io::Result<()> {
-    put(&copy_file(dir, stem), bytes)?;
-    put(&pin_file(dir, stem), format!("{}\n", sha256_of(bytes)).as_bytes())
+    // Whoever may read the module may read these, whatever this user's umask is.
+    let module = fs::metadata(dir.join(format!("{stem}.wasm")));
+    let mode = module.map_or(0o644, |module| module.permissions().mode() & 0o777);
+    put(&copy_file(dir, stem), bytes, mode)?;
+    put(&pin_file(dir, stem), format!("{}\n", sha256_of(bytes)).as_bytes(), mode)
 }
 
 /// Removes the pin of a module, and its copy. False when there was none.
@@ -100,13 +104,14 @@ pub fn remove(dir: &Path, stem: &str) -> io::Result<bool> {
 }
 
 /// Under another name first, so that no runner sees half of it.
-fn put(path: &Path, bytes: &[u8]) -> io::Result<()> {
+fn put(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let temporary =
         path.with_file_name(format!(".{}.{}.tmp", name.trim_start_matches('.'), std::process::id()));
     let written = (|| {
         let mut file = File::create(&temporary)?;
         file.write_all(bytes)?;
+        file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.sync_all()?;
         fs::rename(&temporary, path)
     })();

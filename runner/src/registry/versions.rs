@@ -13,8 +13,9 @@ use crate::{clock, own_dir};
 
 /// Versions of one module that are kept.
 pub const VERSIONS_KEPT: usize = 5;
-/// All versions of all modules together, in bytes: the oldest go first.
+/// All versions of all modules and folders together, in bytes and in number: the oldest go first.
 const BYTES_MAX: u64 = 1 << 30;
+const FILES_MAX: usize = 5_000;
 const EXTENSION: &str = "wasm";
 
 /// What is kept of one handlers folder.
@@ -147,7 +148,7 @@ impl Versions {
         for old in self.list(stem)?.iter().skip(VERSIONS_KEPT) {
             fs::remove_file(self.path(stem, &old.sha256))?;
         }
-        trim(&self.root, BYTES_MAX);
+        trim(&self.root, BYTES_MAX, FILES_MAX);
         Ok(())
     }
 
@@ -168,7 +169,7 @@ fn hash_in(name: &str) -> Option<&str> {
 }
 
 /// Removes the oldest files below `root` until the rest fits.
-fn trim(root: &Path, bytes_max: u64) {
+fn trim(root: &Path, bytes_max: u64, files_max: usize) {
     let below = |dir: PathBuf| fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path());
     let mut files: Vec<(Duration, u64, PathBuf)> = below(root.to_owned())
         .flat_map(below)
@@ -180,12 +181,18 @@ fn trim(root: &Path, bytes_max: u64) {
         .collect();
     files.sort();
     let mut total: u64 = files.iter().map(|(_, size, _)| size).sum();
+    let mut number = files.len();
     for (_, size, path) in files {
-        if total <= bytes_max {
+        if total <= bytes_max && number <= files_max {
             return;
         }
         if fs::remove_file(&path).is_ok() {
             total -= size;
+            number -= 1;
+        }
+        // Of a module, and of a folder, of which nothing is left. Others are not empty, and stay.
+        for dir in path.ancestors().skip(1).take(2) {
+            let _ = fs::remove_dir(dir);
         }
     }
 }
@@ -258,8 +265,11 @@ mod tests {
             let bytes = vec![byte; 100];
             versions.keep(stem, &sha256_of(&bytes), &bytes);
         }
-        trim(&versions.root, 250);
-        let left: Vec<usize> = ["a", "b", "c"].map(|stem| versions.list(stem).unwrap().len()).to_vec();
-        assert_eq!(left, [0, 1, 1]);
+        trim(&versions.root, 250, 10);
+        assert_eq!(versions.stems().unwrap(), ["b", "c"]);
+        trim(&versions.root, 250, 1);
+        assert_eq!(versions.stems().unwrap(), ["c"]);
+        trim(&versions.root, 0, 1);
+        assert!(!versions.dir().exists() && versions.root.exists());
     }
 }
