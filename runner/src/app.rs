@@ -1,6 +1,5 @@
 //! The composition root: builds the parts of a runner from its settings, and ends them in order.
 
-use std::io::IsTerminal;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
@@ -260,10 +259,10 @@ async fn say_when_serving(worker: Arc<Worker>, registry: Registry, manager: Arc<
     manager.watch(&worker).await;
 }
 
-/// SIGHUP, where it asks for a scan of the handlers folder. A runner that was started by hand ends with its terminal,
-/// as any program does.
+/// SIGHUP, where it asks for a scan of the handlers folder. A runner that has a terminal ends with it, as any
+/// program does.
 fn hang_up() -> anyhow::Result<Option<Signal>> {
-    if std::io::stdin().is_terminal() {
+    if std::fs::File::open("/dev/tty").is_ok() {
         return Ok(None);
     }
     signal(SignalKind::hangup()).map(Some).context("cannot listen to signals")

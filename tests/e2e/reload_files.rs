@@ -148,6 +148,18 @@ fn without_events_the_start_says_so_and_changes_are_found_by_scanning() {
     runs_on(&here, "echo", &sha12(&next));
 }
 
+/// As a service is started, and not by somebody whose terminal may close.
+fn without_terminal(command: &mut std::process::Command) {
+    // SAFETY: setsid may be called between fork and exec, and touches no memory.
+    #[allow(unsafe_code, reason = "the standard library begins no sessions")]
+    unsafe {
+        command.pre_exec(|| match libc::setsid() {
+            -1 => Err(std::io::Error::last_os_error()),
+            _ => Ok(()),
+        });
+    }
+}
+
 #[test]
 fn events_alone_bring_a_change_also_after_their_queue_has_overflowed_and_sighup_scans() {
     let (_store, here) = on_sqlite(&["echo"]);
@@ -172,7 +184,8 @@ fn events_alone_bring_a_change_also_after_their_queue_has_overflowed_and_sighup_
     runs_on(&here, "echo", &sha12(&next));
     drop(runner);
     // Without events, nothing but the signal tells of this one.
-    let runner = here.runner(&["--handlers-scan", "1h", "--handlers-events", "off"]);
+    let runner = here.runner_made(&["--handlers-scan", "1h", "--handlers-events", "off"], without_terminal);
+    log_has(&runner, "the runner serves");
     let next = marked("by signal", 0);
     put(&here, "echo.wasm", &next);
     eventually("the scan that SIGHUP asks for", Duration::from_secs(30), || {

@@ -115,7 +115,8 @@ impl Tracked {
     pub(super) fn take_in(&mut self, seen: &Seen, first_scan: bool, now: Monotonic, wall_ms: u64) {
         self.take_in_pin(seen);
         if seen.absent {
-            if self.is_missing(now) {
+            let known = self.id.is_some() || self.good.is_some() || self.problem.is_some();
+            if known && self.is_missing(now) {
                 *self = Self { pinned: self.pinned.take(), ..Self::new(self.stem.clone(), now) };
             }
             return;

@@ -133,7 +133,9 @@ impl Versions {
         let dir = self.dir.join(stem);
         own_dir::make(&dir)?;
         let path = self.path(stem, sha256);
-        let temporary = dir.join(format!(".{}.tmp", std::process::id()));
+        // Runners in containers may share a cache, and all have the same number.
+        let number = getrandom::u64().map_err(io::Error::other)?;
+        let temporary = dir.join(format!(".{number:016x}.tmp"));
         let written = (|| {
             let mut file = File::create(&temporary)?;
             file.write_all(bytes)?;
@@ -141,7 +143,7 @@ impl Versions {
             fs::rename(&temporary, &path)
         })();
         if written.is_err() {
-            // What is left of the attempt; the next one writes over it.
+            // What is left of the attempt; if this fails too, `trim` takes it later.
             let _ = fs::remove_file(&temporary);
         }
         written?;

@@ -116,6 +116,11 @@ fn compiled(task: &Task) -> Result<Vec<u8>, LoadError> {
 /// Takes away what it does not need.
 fn bounded(task: &Task) -> io::Result<()> {
     compile::give_way();
+    for signal in [libc::SIGTERM, libc::SIGINT, libc::SIGHUP] {
+        // SAFETY: ignoring a signal installs no handler. A service manager tells all processes of a service to
+        // end: the runner decides when, and we go with it.
+        unsafe { libc::signal(signal, libc::SIG_IGN) };
+    }
     // SAFETY: prctl with these arguments reads and writes no memory.
     if unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) } != 0 {
         return Err(io::Error::last_os_error());

@@ -104,6 +104,8 @@ impl Compiler {
             .args(task.to_args())
             .env_clear()
             .current_dir("/")
+            // Ctrl-C in a terminal is for the runner.
+            .process_group(0)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
