@@ -10,6 +10,7 @@ use clap::{CommandFactory, Parser};
 
 mod args;
 mod args_jobs;
+mod args_state;
 mod bulk;
 mod context;
 mod copy;
@@ -28,6 +29,7 @@ mod queues;
 mod run;
 mod secret;
 mod show;
+mod state;
 mod table;
 mod verbs;
 mod versions;
@@ -115,6 +117,7 @@ async fn ask(command: &Command, context: &mut Context) -> Result<Code, Fault> {
         Command::Job(command) => jobs::run(context, command).await,
         Command::Queue(command) => queues::run(context, command).await,
         Command::Dead(command) => dead::run(context, command).await,
+        Command::State(command) => state::run(context, command).await,
         Command::Runner(RunnerCommand::List) => queues::runner_list(context).await,
         Command::Stats => queues::stats(context).await,
         Command::Doctor { repair } => doctor::run(context, *repair).await,

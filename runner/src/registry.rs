@@ -7,6 +7,7 @@
 mod files;
 mod folder;
 mod loading;
+mod manifests;
 mod network;
 mod pinned;
 pub mod pins;
@@ -31,8 +32,8 @@ use parking_lot::Mutex;
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::grants::Grants;
+use crate::manifest::{Keep, Operator};
 use crate::names::Name;
-use crate::queue::Retention;
 use crate::sandbox::{Limits, Module, Sandbox};
 
 use files::Files;
@@ -40,6 +41,7 @@ use loading::LoadOrder;
 use pinned::PinOrder;
 use publish::Published;
 
+pub use manifests::manifest_beside;
 pub use verdict::{Verdict, kinds_of, stem, verdict};
 pub use versions::{VERSIONS_KEPT, Version, Versions, sha256_of};
 
@@ -59,10 +61,13 @@ pub struct RegistryConfig {
     pub versions: Option<Versions>,
     /// Files larger than this are refused unread, in bytes.
     pub module_bytes_max: u64,
+    /// What the operator says for all handlers.
+    pub operator: Arc<Operator>,
 }
 
 impl RegistryConfig {
-    /// The defaults for a folder: events, a scan every 2 s, modules of up to 64 MiB, no versions kept.
+    /// The defaults for a folder: events, a scan every 2 s, modules of up to 64 MiB, no versions kept, an operator without
+    /// secrets and ceiling.
     pub fn new(dir: PathBuf) -> Self {
         Self {
             dir,
@@ -70,6 +75,7 @@ impl RegistryConfig {
             events: true,
             versions: None,
             module_bytes_max: 64 << 20,
+            operator: Arc::default(),
         }
     }
 }
@@ -91,7 +97,7 @@ pub enum RegistryError {
 }
 
 /// One version of the code for one kind.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Handler {
     /// The kind that it serves.
     pub kind: Name,
@@ -117,10 +123,21 @@ pub struct Handler {
     pub concurrency: Option<u32>,
     /// Turns that this kind has for each turn of a kind of weight 1.
     pub weight: u32,
+    /// Attempts that no job of it may exceed, whoever asked for more.
+    pub attempts_cap: Option<u32>,
     /// How long its completed and cancelled jobs are kept, where the manifest says so.
-    pub retention_finished: Option<Retention>,
+    pub retention_finished: Keep,
     /// How long its dead letters are kept, where the manifest says so.
-    pub retention_dead: Option<Retention>,
+    pub retention_dead: Keep,
+}
+
+impl Handler {
+    /// Takes other code, and leaves the rest.
+    fn run_on(&mut self, module: &Arc<Module>) {
+        module.sha256().clone_into(&mut self.sha256);
+        self.hash = self.sha256.chars().take(12).collect();
+        self.module = Arc::clone(module);
+    }
 }
 
 /// How a file, or one kind of it, is doing.
@@ -166,6 +183,14 @@ pub struct HandlerStatus {
     pub compile_time: Option<Duration>,
     /// The pin that counts for it.
     pub pin: Option<PinStatus>,
+    /// What it may reach. Its secrets are not for lists.
+    pub grants: Arc<Grants>,
+    /// Jobs of this kind that one runner runs at once; no bound of its own when `None`.
+    pub concurrency: Option<u32>,
+    /// Turns that this kind has for each turn of a kind of weight 1.
+    pub weight: u32,
+    /// What module, manifest and ceiling do not agree about: the narrower counts.
+    pub notes: Vec<String>,
 }
 
 /// A pin, and what it keeps from serving.
@@ -343,6 +368,11 @@ impl Shared {
         for order in pins {
             let _ = orders.pins.send(order);
         }
+        let manifests = self.files.lock().manifests_due(clock::monotonic());
+        for (path, id) in manifests {
+            let read = manifests::read(&path, &id);
+            self.files.lock().manifest_read(&path, id, read, clock::monotonic(), clock::wall_ms());
+        }
         self.publish();
     }
 
@@ -350,7 +380,7 @@ impl Shared {
     fn publish(&self) {
         let mut published = self.published.lock();
         let files = self.files.lock();
-        let snapshot = published.next(&files, &self.sandbox, clock::wall_ms());
+        let snapshot = published.next(&files, &self.sandbox, &self.config.operator, clock::wall_ms());
         let settled = files.initial_settled(clock::monotonic());
         drop(files);
         if let Some(snapshot) = snapshot {

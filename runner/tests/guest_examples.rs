@@ -38,6 +38,7 @@ fn run(module: &Module, kind: &str, payload: &str) -> (RunEnd, String) {
         meta: vec![("tenant".to_owned(), "t1".to_owned())],
         facts: vec![("traceparent".to_owned(), "00-1".to_owned())],
         payload: payload.to_owned().into(),
+        ..GuestJob::default()
     };
     let limits = Limits { timeout_ms: 1_000, ..Limits::default() };
     let log = Arc::new(JobLog::new(limits.log_bytes));

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::args_jobs::{DeadCommand, EnqueueArgs, JobCommand};
+use super::args_state::StateCommand;
 use crate::config::LogFormat;
 use crate::names::Name;
 
@@ -73,6 +74,9 @@ pub(super) enum Command {
     /// Look at dead letters, retry and delete them
     #[command(subcommand)]
     Dead(DeadCommand),
+    /// Look at what handlers remember, and change it
+    #[command(subcommand)]
+    State(StateCommand),
     /// Look at handlers
     #[command(subcommand)]
     Handler(HandlerCommand),

@@ -3,6 +3,7 @@
 //! Both load modules as a runner does, in this process: what they say is what a runner would say.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -76,9 +77,13 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
     crate::app::check_handlers_dir(&dir).map_err(|e| Fault::usage(format!("{e:#}")))?;
     let versions = cache_dir.as_deref().map(|cache| Versions::of_folder(cache, &dir).read_only());
     // One slot is enough to load with.
-    let sandbox = Sandbox::new(SandboxConfig { concurrency: 1, cache_dir, ..SandboxConfig::default() });
-    let sandbox = sandbox.map_err(|e| Fault::failed(e.to_string()))?;
-    let registry = Registry::start(RegistryConfig { versions, ..RegistryConfig::new(dir) }, sandbox);
+    let settings = context.layers.operator();
+    let memory_bytes_max = crate::app::memory_bytes_max(settings);
+    let config = SandboxConfig { concurrency: 1, memory_bytes_max, cache_dir, ..SandboxConfig::default() };
+    let sandbox = Sandbox::new(config).map_err(|e| Fault::failed(e.to_string()))?;
+    let operator = Arc::new(crate::app::operator_without_secrets(settings));
+    let registry =
+        Registry::start(RegistryConfig { operator, versions, ..RegistryConfig::new(dir) }, sandbox);
     let registry = registry.map_err(|e| Fault::failed(e.to_string()))?;
     registry.settled().await;
     let snapshot = registry.snapshot();

@@ -125,7 +125,9 @@ impl Subject {
         crate::app::check_handlers_dir(&dir).map_err(|e| Fault::usage(format!("{e:#}")))?;
         let versions = cache_dir.map(|cache| Versions::of_folder(&cache, &dir).read_only());
         let mut modules = modules(&dir)?;
-        let serves = |stem: &str, bytes: &[u8]| kinds_of(stem, bytes).is_ok_and(|kinds| kinds.contains(kind));
+        let serves = |stem: &str, bytes: &[u8]| {
+            kinds_of(&file_of(&dir, stem), bytes).is_ok_and(|kinds| kinds.contains(kind))
+        };
         modules.sort_by_key(|(stem, _)| (stem != kind.as_str(), stem.clone()));
         let in_folder = modules.iter().position(|(stem, found)| serves(stem, &found.bytes));
         let kept_stem = || {
@@ -158,7 +160,7 @@ impl Subject {
     }
 
     fn file(&self) -> PathBuf {
-        self.dir.join(format!("{}.wasm", self.stem))
+        file_of(&self.dir, &self.stem)
     }
 
     /// What is pinned, where it is whole hash or a beginning of one that is known.
@@ -260,7 +262,7 @@ impl Subject {
         if let Some(refusal) = refusal {
             return Err(Fault::usage(format!("version {} would not load: {refusal}", &sha256[..12])));
         }
-        let kinds = kinds_of(&self.stem, &bytes).map_err(Fault::failed)?;
+        let kinds = kinds_of(&self.file(), &bytes).map_err(Fault::failed)?;
         if !kinds.contains(kind) {
             let served: Vec<&str> = kinds.iter().map(Name::as_str).collect();
             let served = served.join(", ");
@@ -271,7 +273,7 @@ impl Subject {
         }
         pins::write(&self.dir, &self.stem, &bytes).map_err(|e| self.unwritable(&e))?;
         if let Some(folder) = &self.folder {
-            let lost = kinds_of(&self.stem, &folder.bytes).unwrap_or_default();
+            let lost = kinds_of(&self.file(), &folder.bytes).unwrap_or_default();
             for lost in lost.iter().filter(|lost| !kinds.contains(lost)) {
                 note(&format!(
                     "nothing serves {lost} until it is unpinned: version {} does not",
@@ -313,6 +315,10 @@ impl Subject {
     }
 }
 
+fn file_of(dir: &Path, stem: &str) -> PathBuf {
+    dir.join(format!("{stem}.wasm"))
+}
+
 /// All modules of the folder that can be read, by stem.
 fn modules(dir: &Path) -> Result<Vec<(String, Found)>, Fault> {
     let unreadable = |error| Fault::usage(format!("cannot read {}: {error}", dir.display()));
@@ -345,7 +351,7 @@ fn gone<T>(error: io::Error) -> io::Result<Option<T>> {
 fn unknown(kind: &Name, dir: &Path, modules: &[(String, Found)]) -> Fault {
     let mut kinds: Vec<String> = modules
         .iter()
-        .flat_map(|(stem, found)| kinds_of(stem, &found.bytes).unwrap_or_default())
+        .flat_map(|(stem, found)| kinds_of(&file_of(dir, stem), &found.bytes).unwrap_or_default())
         .map(|kind| kind.to_string())
         .collect();
     kinds.sort();

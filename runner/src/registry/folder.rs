@@ -64,12 +64,34 @@ pub(super) struct Seen {
     pub(super) stem: String,
     /// What the name leads to, links resolved; `None` when it cannot be looked at for the moment.
     pub(super) id: Option<FileId>,
-    /// A manifest lies beside it.
-    pub(super) has_manifest: bool,
+    /// The manifest beside it.
+    pub(super) manifest: Beside,
     /// What its pin says, if it has one.
     pub(super) pin: Option<Pin>,
     /// There is a pin, and no module.
     pub(super) absent: bool,
+}
+
+/// What lies beside a module under its manifest's name, links resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// No file.
+    Nothing,
+    /// A manifest.
+    File(FileId),
+    /// Something that cannot be looked at for the moment.
+    Unknown,
+}
+
+impl Beside {
+    fn of(module: &Path) -> Self {
+        match fs::metadata(module.with_extension("toml")) {
+            Ok(metadata) if metadata.is_file() => Self::File(FileId::of(&metadata)),
+            Ok(_) => Self::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::Nothing,
+            Err(_) => Self::Unknown,
+        }
+    }
 }
 
 /// All module files of the folder: `*.wasm`, no dot files, and those that are pinned. A link that leads nowhere
@@ -93,16 +115,16 @@ pub(super) fn scan(dir: &Path) -> io::Result<Vec<Seen>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(_) => None,
         };
-        let has_manifest = path.with_extension("toml").exists();
-        seen.push(Seen { stem: stem.to_owned(), path, id, has_manifest, pin: None, absent: false });
+        let manifest = Beside::of(&path);
+        seen.push(Seen { stem: stem.to_owned(), path, id, manifest, pin: None, absent: false });
     }
     for file in &mut seen {
         file.pin = pins.remove(&file.stem);
     }
     for (stem, pin) in pins {
         let path = dir.join(format!("{stem}.wasm"));
-        let has_manifest = path.with_extension("toml").exists();
-        seen.push(Seen { stem, path, id: None, has_manifest, pin: Some(pin), absent: true });
+        let manifest = Beside::of(&path);
+        seen.push(Seen { stem, path, id: None, manifest, pin: Some(pin), absent: true });
     }
     Ok(seen)
 }

@@ -15,7 +15,7 @@ use crate::sandbox::{LoadError, Module};
 
 use super::folder::FileId;
 use super::pinned::PinOrder;
-use super::{Shared, pins, verdict};
+use super::{Shared, pins};
 
 /// A file that is to be loaded.
 #[derive(Debug, Clone)]
@@ -99,9 +99,7 @@ fn load(shared: &Shared, order: &LoadOrder) -> Loaded {
             let ms = clock::monotonic().duration_since(started).as_millis() as u64;
             let from_cache = module.compile_time().is_none();
             tracing::info!(file = %order.path.display(), hash = &sha256[..12], duration_ms = ms, from_cache, "handler loaded");
-            if let Some(versions) = &shared.config.versions
-                && verdict::kinds(&order.stem, module.declared()).is_ok()
-            {
+            if let Some(versions) = &shared.config.versions {
                 versions.keep(&order.stem, &sha256, &bytes);
             }
             Loaded::Version(Arc::new(module))

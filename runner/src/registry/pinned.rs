@@ -12,7 +12,6 @@ use crate::sandbox::Module;
 
 use super::pins::Pin;
 use super::tracked::Good;
-use super::verdict;
 
 /// A version that was not found is looked for again after this.
 const LOOK_AGAIN: Duration = Duration::from_secs(30);
@@ -89,11 +88,7 @@ impl Pinned {
         if self.pin.wanted.as_ref() != Ok(&order.wanted) || self.is_met() {
             return;
         }
-        let served = loaded.and_then(|module| {
-            verdict::kinds(&order.stem, module.declared())?;
-            Ok(module)
-        });
-        match served {
+        match loaded {
             Ok(module) => {
                 self.good = Some(Good { module, since_ms: wall_ms });
                 self.problem = None;

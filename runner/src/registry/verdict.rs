@@ -5,8 +5,9 @@
 
 use std::path::Path;
 
+use crate::manifest;
 use crate::names::Name;
-use crate::sandbox::{Declared, Inspection, declared_in, inspect};
+use crate::sandbox::{Inspection, declared_in, inspect};
 
 use super::RegistryConfig;
 
@@ -34,10 +35,10 @@ pub fn verdict(path: &Path, bytes: &[u8]) -> Verdict {
     let refused = by_name
         .or_else(|| inspection.refusal.as_ref().map(ToString::to_string))
         .or_else(|| looked_at.is_none().then(unseen));
-    let (kinds, refusal) = match kinds(stem, &inspection.declared) {
+    let (kinds, refusal) = match manifest::kinds(stem, &inspection.declared, None) {
         Ok(_) if is_reserved(stem) => (Vec::new(), refused),
         Ok(kinds) => (kinds, refused),
-        Err(no_kind) => (Vec::new(), refused.or(Some(no_kind))),
+        Err(no_kind) => (Vec::new(), refused.or(Some(no_kind.to_string()))),
     };
     Verdict { inspection, kinds, refusal }
 }
@@ -64,25 +65,15 @@ pub(super) fn refused_unread(stem: &str, len: u64, bytes_max: u64) -> Option<Str
     }
 }
 
-/// The kinds that the module with these bytes would serve, by what it declares and by the name of its file, without
-/// `.wasm`. Nothing is compiled: whether it loads is another question.
+/// The kinds that the module `path` with these bytes would serve, by what it declares, by the manifest beside it and by
+/// its name. Nothing is compiled: whether it loads is another question.
 ///
 /// # Errors
 /// Why it serves none.
-pub fn kinds_of(stem: &str, bytes: &[u8]) -> Result<Vec<Name>, String> {
+pub fn kinds_of(path: &Path, bytes: &[u8]) -> Result<Vec<Name>, String> {
     let declared = declared_in(bytes).map_err(|error| error.to_string())?;
-    kinds(stem, &declared)
-}
-
-/// The kinds that a module serves: those that it declares, else the one that its file is named after.
-///
-/// # Errors
-/// Why it serves none.
-pub(super) fn kinds(stem: &str, declared: &[Declared]) -> Result<Vec<Name>, String> {
-    if !declared.is_empty() {
-        return Ok(declared.iter().map(|d| d.kind.clone()).collect());
-    }
-    let kind = Name::new(stem);
-    kind.map(|kind| vec![kind])
-        .map_err(|error| format!("it declares no kind, and its file name is none: {error}"))
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let manifest = super::manifest_beside(path).ok().flatten();
+    manifest::kinds(stem(&name).unwrap_or(&name), &declared, manifest.as_ref())
+        .map_err(|error| error.to_string())
 }

@@ -88,6 +88,9 @@ impl Loader {
         // All of WASI, granting nothing: a guest that asks for a file or a socket is told no, rather than
         // not being loaded, because the standard libraries of most languages import all of it.
         wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(|error| format!("{error:#}"))?;
+        // Requests go where the handler's grants allow.
+        wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)
+            .map_err(|error| format!("{error:#}"))?;
         JobHandler::add_to_linker::<GuestState, HasSelf<GuestState>>(&mut linker, |state| state)
             .map_err(|error| format!("{error:#}"))?;
         let bounds =
@@ -157,7 +160,7 @@ impl Loader {
     fn link(&self, component: &Component) -> Result<JobHandlerPre<GuestState>, LoadError> {
         let pre = self.linker.instantiate_pre(component).map_err(|error| {
             LoadError::Refused(format!(
-                "{error:#}; the sandbox offers WASI 0.2 and hourhand:job, nothing else"
+                "{error:#}; the sandbox offers WASI 0.2 with wasi:http and hourhand:job, nothing else"
             ))
         })?;
         JobHandlerPre::new(pre).map_err(|error| {
