@@ -34,7 +34,7 @@ use crate::clock;
 use crate::grants::Grants;
 use crate::manifest::{Keep, Operator};
 use crate::names::Name;
-use crate::sandbox::{Limits, Module, Sandbox};
+use crate::sandbox::{Build, Limits, Module, Sandbox};
 
 use files::Files;
 use loading::LoadOrder;
@@ -179,8 +179,8 @@ pub struct HandlerStatus {
     pub error: Option<String>,
     /// What a job may use.
     pub limits: Limits,
-    /// How long the version took to compile; zero when its code was in the cache, `None` for one that never loaded.
-    pub compile_time: Option<Duration>,
+    /// How its code came about; `None` for one that never loaded.
+    pub build: Option<Build>,
     /// The pin that counts for it.
     pub pin: Option<PinStatus>,
     /// What it may reach. Its secrets are not for lists.

@@ -33,13 +33,13 @@ fn what_another_process_has_compiled_runs_here_and_is_kept() {
     let bytes = echo().build();
     let first = start();
     let module = first.load("k", &bytes).unwrap();
-    assert!(module.compile_time().is_some(), "compiled");
+    assert!(module.build().compile_ms.is_some(), "compiled");
     in_a_guest_runtime(async {
         let log = Arc::new(JobLog::new(10));
         let report = first.run(&module, job("x"), &limits(5_000), StopSignal::new(), log).await;
         assert_eq!(report.end, RunEnd::Completed("x".into()));
     });
-    assert!(start().load("k", &bytes).unwrap().compile_time().is_none(), "from the cache");
+    assert!(start().load("k", &bytes).unwrap().build().compile_ms.is_none(), "from the cache");
     assert_eq!(children(), Vec::<String>::new());
 }
 

@@ -73,6 +73,7 @@ fn what_the_attribute_says_is_what_the_module_declares() {
         max_attempts: Some(5),
         backoff: None,
         keep_results: false,
+        asks: hourhand::sandbox::Asks::default(),
     };
     assert_eq!(order.declared(), [expected]);
     assert!(declared(&load("thumbnail"), "thumbnail").keep_results);

@@ -14,7 +14,7 @@ use super::output::{Out, note, plain};
 use super::table::Table;
 use crate::config;
 use crate::registry::{HandlerStatus, PinStatus, Registry, RegistryConfig, Verdict, Versions, verdict};
-use crate::sandbox::{Declared, Form, Limits, Sandbox, SandboxConfig};
+use crate::sandbox::{Build, Declared, Form, Limits, Role, Sandbox, SandboxConfig};
 use crate::wire::units::rfc3339;
 
 /// A handler of a folder.
@@ -27,7 +27,7 @@ struct HandlerOut<'a> {
     since: String,
     error: Option<&'a str>,
     limits: LimitsOut,
-    /// How long it took to compile; `null` for what did not load now.
+    /// How long it took to compile; `null` for what was in the cache, and for what did not load now.
     compile_ms: Option<u64>,
     /// Whether its code was in the cache; `null` for what did not load now.
     from_cache: Option<bool>,
@@ -60,8 +60,8 @@ impl<'a> From<&'a HandlerStatus> for HandlerOut<'a> {
             since: rfc3339(handler.since_ms),
             error: handler.error.as_deref(),
             limits: LimitsOut { timeout_ms, memory_bytes, output_bytes, log_bytes },
-            compile_ms: handler.compile_time.map(|time| time.as_millis() as u64),
-            from_cache: handler.compile_time.map(|time| time.is_zero()),
+            compile_ms: handler.build.as_ref().and_then(|build| build.compile_ms),
+            from_cache: handler.build.as_ref().map(|build| build.compile_ms.is_none()),
             pin: handler.pin.as_ref().map(|pin| PinOut {
                 sha256: &pin.wanted,
                 since: rfc3339(pin.since_ms),
@@ -101,11 +101,9 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
             handler.sha256.as_deref().map(|s| s.chars().take(12).collect()).unwrap_or_default(),
             format!("{} ms", handler.limits.timeout_ms),
             format!("{} MiB", handler.limits.memory_bytes >> 20),
-            match handler.compile_time {
-                None => String::new(),
-                Some(time) if time.is_zero() => "from cache".to_owned(),
-                Some(time) => format!("{} ms", time.as_millis()),
-            },
+            handler.build.as_ref().map_or_else(String::new, |build| {
+                build.compile_ms.map_or_else(|| "from cache".to_owned(), |ms| format!("{ms} ms"))
+            }),
             handler.pin.as_ref().map(pinned).unwrap_or_default(),
             handler.error.clone().unwrap_or_default(),
         ]);
@@ -136,13 +134,34 @@ struct CheckOut<'a> {
     size_bytes: u64,
     /// `core`, `component`, or `null` for what is no WebAssembly.
     form: Option<&'static str>,
+    /// `handler`, `command`, or `null` for what serves as neither.
+    role: Option<&'static str>,
     interface: Option<&'a str>,
     kinds: Vec<String>,
     handlers: Vec<DeclaredOut<'a>>,
     memory_bytes_initial: Option<u64>,
+    /// `null` when it does not load.
+    needs: Option<NeedsOut>,
     imports: &'a [String],
     exports: &'a [String],
     producers: &'a [String],
+}
+
+/// What compiling it took here, and what each job takes of a runner's pool.
+#[derive(Debug, Serialize)]
+struct NeedsOut {
+    compile_ms: u64,
+    memories: u32,
+    tables: u32,
+    table_elements: u64,
+}
+
+impl From<&Build> for NeedsOut {
+    fn from(build: &Build) -> Self {
+        let Build { compile_ms, memories, tables, table_elements } = *build;
+        // A check has no cache to take it from.
+        Self { compile_ms: compile_ms.unwrap_or_default(), memories, tables, table_elements }
+    }
 }
 
 /// What a module declares of a handler; `null` is left to the defaults.
@@ -183,10 +202,15 @@ pub(super) fn check(context: &mut Context, file: &Path) -> Result<Code, Fault> {
             Form::Core => "core",
             Form::Component => "component",
         }),
+        role: inspection.role.map(|role| match role {
+            Role::Handler => "handler",
+            Role::Command => "command",
+        }),
         interface: inspection.interface.as_deref(),
         kinds: kinds.iter().map(ToString::to_string).collect(),
         handlers: inspection.declared.iter().map(DeclaredOut::from).collect(),
         memory_bytes_initial: inspection.memory_bytes_initial,
+        needs: inspection.build.as_ref().map(NeedsOut::from),
         imports: &inspection.imports,
         exports: &inspection.exports,
         producers: &inspection.producers,
@@ -220,18 +244,31 @@ fn read(file: &Path) -> Result<Vec<u8>, Fault> {
     std::fs::read(file).map_err(unreadable)
 }
 
+fn runs_as(answer: &CheckOut<'_>) -> String {
+    match (answer.role, answer.interface) {
+        (Some("command"), _) => "command (payload on stdin, result on stdout, exit code)".to_owned(),
+        (_, Some(version)) => format!("handler of hourhand:job@{version}"),
+        _ => "nothing".to_owned(),
+    }
+}
+
 fn show(out: &mut Out, answer: &CheckOut<'_>) {
     let mut fields = vec![
         ("file", answer.file.clone()),
         ("loads", if answer.ok { "yes" } else { "no" }.to_owned()),
         ("kinds", answer.kinds.join(", ")),
         ("form", answer.form.unwrap_or("not WebAssembly").to_owned()),
-        ("interface", answer.interface.unwrap_or("none").to_owned()),
+        ("runs as", runs_as(answer)),
         ("size", format!("{} bytes", answer.size_bytes)),
         ("sha256", answer.sha256.to_owned()),
     ];
     if let Some(bytes) = answer.memory_bytes_initial {
         fields.push(("memory", format!("{} KiB at the start", bytes >> 10)));
+    }
+    if let Some(NeedsOut { compile_ms, memories, tables, table_elements }) = &answer.needs {
+        let in_pool = format!("{memories} memories, {tables} tables, {table_elements} table elements");
+        fields.push(("pool", in_pool));
+        fields.push(("compiled in", format!("{compile_ms} ms")));
     }
     for handler in &answer.handlers {
         let or_default = |value: Option<String>| value.unwrap_or_else(|| "default".to_owned());

@@ -97,8 +97,8 @@ fn load(shared: &Shared, order: &LoadOrder) -> Loaded {
     match shared.sandbox.load(&order.stem, &bytes) {
         Ok(module) => {
             let ms = clock::monotonic().duration_since(started).as_millis() as u64;
-            let from_cache = module.compile_time().is_none();
-            tracing::info!(file = %order.path.display(), hash = &sha256[..12], duration_ms = ms, from_cache, "handler loaded");
+            let cached = module.build().compile_ms.is_none();
+            tracing::info!(file = %order.path.display(), hash = &sha256[..12], duration_ms = ms, cached, "handler loaded");
             if let Some(versions) = &shared.config.versions {
                 versions.keep(&order.stem, &sha256, &bytes);
             }

@@ -298,7 +298,7 @@ fn broken(file: PathBuf, stem: &str, sha256: Option<String>, error: String, sinc
         concurrency: None,
         weight: 1,
         notes: Vec::new(),
-        compile_time: None,
+        build: None,
         pin: None,
     }
 }
@@ -317,7 +317,7 @@ fn of(handler: &Handler) -> HandlerStatus {
         concurrency: handler.concurrency,
         weight: handler.weight,
         notes: Vec::new(),
-        compile_time: Some(handler.module.compile_time().unwrap_or_default()),
+        build: Some(handler.module.build().clone()),
         pin: None,
     }
 }

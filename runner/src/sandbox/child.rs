@@ -11,7 +11,7 @@ use std::process::{ExitCode, ExitStatus};
 use std::time::Duration;
 
 use super::engine::{self, Allocation, CodeSettings};
-use super::{LoadError, cache, compile, facts, load};
+use super::{LoadError, cache, check, compile, facts, load};
 
 /// Makes a process of this binary one that compiles.
 pub const COMMAND: &str = "__compile";
@@ -108,7 +108,8 @@ fn compiled(task: &Task) -> Result<Vec<u8>, LoadError> {
         .read_to_end(&mut module)
         .map_err(|error| failed(format!("cannot be read: {error}")))?;
     let facts = facts::read(&module)?;
-    let component = load::as_component(&module, &facts)?;
+    let role = check::role(&facts)?;
+    let component = load::as_component(&module, &facts, role)?;
     drop(module);
     engine.precompile_component(&component).map_err(|error| failed(format!("{error:#}")))
 }

@@ -10,6 +10,7 @@ use wasmtime_wasi::I32Exit;
 use crate::outcome::{MESSAGE_BYTES_MAX, Reason, RunEnd, capped};
 
 use super::bindings::hourhand::job::types::Failure;
+use super::command::{self, OutputFull};
 use super::engine::STACK_BYTES;
 use super::guest::GuestState;
 use super::host_calls::TooManyCalls;
@@ -115,10 +116,14 @@ fn trapped(error: &wasmtime::Error, state: &GuestState, limits: &Limits) -> RunE
         return RunEnd::NoRoom(format!("the sandbox pool is used up: {exhausted}"));
     }
     if let Some(I32Exit(code)) = error.downcast_ref::<I32Exit>() {
-        return match code {
-            0 => RunEnd::Completed(Bytes::new()),
-            code => failed(Reason::Exit, format!("exit code {code}")),
+        return match (&state.command, code) {
+            (Some(command), code) => command.ended(*code, &state.log),
+            (None, 0) => RunEnd::Completed(Bytes::new()),
+            (None, code) => failed(Reason::Exit, format!("exit code {code}")),
         };
+    }
+    if error.downcast_ref::<OutputFull>().is_some() {
+        return output("stdout", limits);
     }
     if trap == Some(&Trap::Interrupt) {
         return timeout(limits);
@@ -148,7 +153,12 @@ fn trapped(error: &wasmtime::Error, state: &GuestState, limits: &Limits) -> RunE
     if let Some(panic) = printed_panic(state).filter(|_| trap == Some(&Trap::UnreachableCodeReached)) {
         return failed(Reason::Panic, panic);
     }
-    failed(Reason::Trap, trap_text(error, trap))
+    let mut what = trap_text(error, trap);
+    // Nobody reports a command's panics: what it wrote last tells more than its trap.
+    if let Some(words) = state.command.as_ref().and_then(|_| command::last_words(&state.log)) {
+        what = format!("{what}: {words}");
+    }
+    failed(Reason::Trap, what)
 }
 
 fn failed(reason: Reason, message: String) -> RunEnd {

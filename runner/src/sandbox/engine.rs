@@ -92,7 +92,8 @@ pub(super) fn build(config: &SandboxConfig) -> Result<(Engine, CodeSettings), Sa
     Err(SandboxError::Engine(last_error.unwrap_or_default()))
 }
 
-/// An engine without a pool, for looking at a module.
+/// An engine without a pool.
+#[cfg(test)]
 pub(super) fn build_unpooled(config: &SandboxConfig) -> Result<(Engine, CodeSettings), SandboxError> {
     let memory_bytes_max = config.memory_bytes_max;
     let settings = CodeSettings { allocation: Allocation::OnDemand, memory_bytes_max };

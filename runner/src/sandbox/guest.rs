@@ -10,6 +10,7 @@ use crate::clock::Monotonic;
 use crate::effects::Effects;
 
 use super::children::Children;
+use super::command::Command;
 use super::http::GuestHttp;
 use super::limiter::JobMemory;
 use super::load::Module;
@@ -46,6 +47,8 @@ pub(super) struct GuestState {
     /// What it remembers; `None` until it asks.
     pub(super) remembered: Option<Box<Remembered>>,
     module: Module,
+    /// Where the guest is a plain command.
+    pub(super) command: Option<Command>,
 }
 
 /// What the guest's panic hook said. The last report counts.
@@ -65,17 +68,23 @@ impl GuestState {
         stop: StopSignal,
         log: Arc<JobLog>,
         http: GuestHttp,
+        command: Option<Command>,
     ) -> Self {
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(RESOURCES_MAX);
         // The builder's defaults grant nothing: no files, no network, no environment, no arguments,
         // an empty stdin. Clock and random numbers are real.
-        let wasi = WasiCtxBuilder::new()
-            .stdout(Printed(Arc::clone(&log)))
+        let mut wasi = WasiCtxBuilder::new();
+        wasi.stdout(Printed(Arc::clone(&log)))
             .stderr(Printed(Arc::clone(&log)))
-            .max_random_size(RANDOM_BYTES_MAX)
-            .build();
+            .max_random_size(RANDOM_BYTES_MAX);
+        // Before what the manifest adds: of two variables with one name, guests find the first.
+        if let Some(command) = &command {
+            command.set_up(&mut wasi);
+        }
         let offer = http.offer().clone();
+        wasi.envs(&offer.grants.env);
+        let wasi = wasi.build();
         let children = offer.grants.enqueue.as_ref().map(|_| Box::new(Children::of(job)));
         Self {
             wasi,
@@ -94,6 +103,7 @@ impl GuestState {
             children,
             remembered: None,
             module: module.clone(),
+            command,
         }
     }
 

@@ -2,12 +2,12 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::time::Duration;
 
 use parking_lot::Mutex;
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime_wasi::p2::bindings::CommandPre;
 
 use crate::clock;
 
@@ -18,18 +18,39 @@ use super::engine::CodeSettings;
 use super::engine::{MEMORIES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX};
 use super::facts::{self, Facts, Form};
 use super::guest::GuestState;
-use super::{Declared, LoadError, SandboxConfig, bounds, check, wrap};
+use super::{Declared, LoadError, Role, SandboxConfig, bounds, check, stranger, wrap};
 
 /// A compiled and linked version of a handler. Cheap to clone.
 #[derive(Clone)]
 pub struct Module(Arc<Loaded>);
 
 struct Loaded {
-    pre: JobHandlerPre<GuestState>,
+    entry: Entry,
     name: String,
     declared: Vec<Declared>,
     sha256: String,
-    compile_time: Option<Duration>,
+    build: Build,
+}
+
+/// What is called for a job.
+pub(super) enum Entry {
+    /// The handler of `hourhand:job`.
+    Handler(JobHandlerPre<GuestState>),
+    /// A plain command's `wasi:cli/run`.
+    Command(CommandPre<GuestState>),
+}
+
+/// How the compiled code came about, and what it needs of the pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Build {
+    /// How long it was compiled, in milliseconds; `None` when it came from the cache.
+    pub compile_ms: Option<u64>,
+    /// Memories of one instance.
+    pub memories: u32,
+    /// Tables of one instance.
+    pub tables: u32,
+    /// Elements that its largest table starts with.
+    pub table_elements: u64,
 }
 
 impl Module {
@@ -48,13 +69,13 @@ impl Module {
         &self.0.name
     }
 
-    /// How long its compilation took; `None` when its code was in the cache.
-    pub fn compile_time(&self) -> Option<Duration> {
-        self.0.compile_time
+    /// How it was compiled, and what it needs.
+    pub fn build(&self) -> &Build {
+        &self.0.build
     }
 
-    pub(super) fn pre(&self) -> &JobHandlerPre<GuestState> {
-        &self.0.pre
+    pub(super) fn entry(&self) -> &Entry {
+        &self.0.entry
     }
 }
 
@@ -114,29 +135,31 @@ impl Loader {
     }
 
     fn load_checked(&self, name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
-        check::looks_like_wasm(bytes)?;
+        stranger::looks_like_wasm(bytes)?;
         let facts = facts::read(bytes)?;
         let declared = facts.declared.clone()?;
-        check::is_handler(&facts)?;
+        let role = check::role(&facts)?;
         self.check_memory(&facts)?;
         bounds::check(bytes)?;
         let sha256 = hex(&Sha256::digest(bytes));
-        let (component, compile_time) = self.compiled(bytes, &facts, &sha256)?;
+        let (component, compile_ms) = self.compiled(bytes, &facts, role, &sha256)?;
+        let build = Build { compile_ms, ..self.check_resources(&component)? };
         // The first job need not do it.
         component
             .initialize_copy_on_write_image()
             .map_err(|error| LoadError::Compile(format!("its memory cannot be prepared: {error:#}")))?;
-        let pre = self.link(&component)?;
-        Ok(Module(Arc::new(Loaded { pre, name: name.to_owned(), declared, sha256, compile_time })))
+        let entry = self.link(&component, role)?;
+        Ok(Module(Arc::new(Loaded { entry, name: name.to_owned(), declared, sha256, build })))
     }
 
-    /// The code from the cache, or compiled now; and how long that took.
+    /// The code from the cache, or compiled now; and how long that took, in milliseconds.
     fn compiled(
         &self,
         bytes: &[u8],
         facts: &Facts,
+        role: Role,
         sha256: &str,
-    ) -> Result<(Component, Option<Duration>), LoadError> {
+    ) -> Result<(Component, Option<u64>), LoadError> {
         let cached = || self.cache.as_ref().and_then(|cache| cache.get(sha256, &self.engine));
         if let Some(component) = cached() {
             return Ok((component, None));
@@ -146,24 +169,31 @@ impl Loader {
         if let Some(component) = cached() {
             return Ok((component, None));
         }
-        let started = clock::monotonic();
-        let Compiled { component, kept_form } = compiler.compile(bytes, || as_component(bytes, facts))?;
-        let took = clock::monotonic().duration_since(started);
+        let begun = clock::monotonic();
+        let Compiled { component, kept_form } =
+            compiler.compile(bytes, || as_component(bytes, facts, role))?;
+        let compile_ms = clock::monotonic().duration_since(begun).as_millis() as u64;
         // Before it is kept: what does not fit the pool is not worth a place in the cache.
         self.check_resources(&component)?;
         if let Some(cache) = &self.cache {
             cache.put(sha256, &component, kept_form.as_deref());
         }
-        Ok((component, Some(took)))
+        Ok((component, Some(compile_ms)))
     }
 
-    fn link(&self, component: &Component) -> Result<JobHandlerPre<GuestState>, LoadError> {
+    fn link(&self, component: &Component, role: Role) -> Result<Entry, LoadError> {
         let pre = self.linker.instantiate_pre(component).map_err(|error| {
             LoadError::Refused(format!(
                 "{error:#}; the sandbox offers WASI 0.2 with wasi:http and hourhand:job, nothing else"
             ))
         })?;
-        JobHandlerPre::new(pre).map_err(|error| {
+        if role == Role::Command {
+            let command = CommandPre::new(pre).map(Entry::Command);
+            return command.map_err(|error| {
+                LoadError::Refused(format!("its wasi:cli/run is another than that of WASI 0.2 ({error:#})"))
+            });
+        }
+        JobHandlerPre::new(pre).map(Entry::Handler).map_err(|error| {
             LoadError::Refused(format!(
                 "its handler has another signature than hourhand:job asks for ({error:#}); build it with the \
                  hourhand-sdk of this runner's version"
@@ -180,7 +210,7 @@ impl Loader {
     }
 
     /// Refuses at load what could not be instantiated at the first job.
-    fn check_resources(&self, component: &Component) -> Result<(), LoadError> {
+    fn check_resources(&self, component: &Component) -> Result<Build, LoadError> {
         let Some(required) = component.resources_required() else {
             return Err(LoadError::Refused(
                 "the component imports core modules, which nobody can offer".to_owned(),
@@ -198,15 +228,20 @@ impl Loader {
                 required.num_memories, required.num_tables
             )));
         }
-        Ok(())
+        Ok(Build {
+            compile_ms: None,
+            memories: required.num_memories,
+            tables: required.num_tables,
+            table_elements: elements,
+        })
     }
 }
 
 /// The module in the one form that is compiled.
-pub(super) fn as_component(bytes: &[u8], facts: &Facts) -> Result<Vec<u8>, LoadError> {
+pub(super) fn as_component(bytes: &[u8], facts: &Facts, role: Role) -> Result<Vec<u8>, LoadError> {
     match facts.form {
         Form::Component => Ok(bytes.to_vec()),
-        Form::Core => wrap::core_module(bytes, facts),
+        Form::Core => wrap::core_module(bytes, facts, role),
     }
 }
 

@@ -10,16 +10,18 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
+use wasmtime_wasi::I32Exit;
 
 use crate::clock;
 use crate::outcome::RunEnd;
 
 use super::bindings::hourhand::job::types::{Failure, Job};
 use super::classify::{self, Ended};
+use super::command::Command;
 use super::guest::GuestState;
 use super::http::{Client, GuestHttp};
 use super::limiter::{Guest, JobMemory, MemoryMeter};
-use super::load::Module;
+use super::load::{Entry, Module};
 use super::log::JobLog;
 use super::stop::{Stop, StopSignal};
 use super::turns::{Slice, Turns};
@@ -64,7 +66,11 @@ pub(super) async fn run(
     let _guest = Guest::new(&ground.meter);
     let memory = JobMemory::new(Arc::clone(&ground.meter), limits.memory_bytes);
     let http = GuestHttp::new(&ground.http, offer, module, deadline, &log);
-    let state = GuestState::new(module, &job, memory, deadline, stop.clone(), log, http);
+    let command = match module.entry() {
+        Entry::Handler(_) => None,
+        Entry::Command(_) => Some(Command::new(module.name(), &job, ends_at(timeout), limits.output_bytes)),
+    };
+    let state = GuestState::new(module, &job, memory, deadline, stop.clone(), log, http, command);
     let sliced = state.sliced.clone();
     let mut store = new_store(&ground.engine, state, limits);
 
@@ -146,7 +152,16 @@ fn at_tick(mut store: StoreContextMut<'_, GuestState>) -> wasmtime::Result<Updat
 }
 
 async fn call(store: &mut Store<GuestState>, module: &Module, job: &GuestJob, timeout: Duration) -> Called {
-    let instance = module.pre().instantiate_async(&mut *store).await?;
+    let handler = match module.entry() {
+        Entry::Handler(handler) => handler,
+        Entry::Command(command) => {
+            let command = command.instantiate_async(&mut *store).await?;
+            let ended = command.wasi_cli_run().call_run(store).await?;
+            // A return is an exit like any other.
+            return Err(I32Exit(i32::from(ended.is_err())).into());
+        }
+    };
+    let instance = handler.instantiate_async(&mut *store).await?;
     let meta = borrowed(&job.meta);
     let facts = borrowed(&job.facts);
     let job = Job {
@@ -157,12 +172,17 @@ async fn call(store: &mut Store<GuestState>, module: &Module, job: &GuestJob, ti
         max_attempts: job.max_attempts,
         enqueued_at: job.enqueued_ms,
         due_at: job.due_ms,
-        deadline: clock::wall_ms().saturating_add(timeout.as_millis() as u64),
+        deadline: ends_at(timeout),
         meta: &meta,
         facts: &facts,
         payload: &job.payload,
     };
     instance.hourhand_job_handler().call_handle(store, job).await
+}
+
+/// When an attempt that begins now is stopped, in milliseconds since 1970.
+fn ends_at(timeout: Duration) -> u64 {
+    clock::wall_ms().saturating_add(timeout.as_millis() as u64)
 }
 
 fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {

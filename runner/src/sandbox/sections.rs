@@ -9,7 +9,7 @@
 use wasmparser::{ImportSectionReader, Parser, Payload};
 
 use super::world::Needs;
-use super::{LoadError, world};
+use super::{LoadError, Role, world};
 
 const PROC_EXIT: &[u8] = b"\x16wasi_snapshot_preview1\x09proc_exit";
 const EXIT_WITH_CODE: &[u8] = b"\x14wasi:cli/exit@0.2.12\x0eexit-with-code";
@@ -17,8 +17,8 @@ const HEADER_BYTES: usize = 8;
 const WASI: &str = "wasi:";
 const WASI_VERSION: &str = "@0.2.";
 
-/// The module for wit-component, once its world is found to be ours.
-pub(super) fn prepared(bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
+/// The module for wit-component, once the world of a handler is found to be ours. A command needs none.
+pub(super) fn prepared(bytes: &[u8], role: Role) -> Result<Vec<u8>, LoadError> {
     let mut prepared = bytes[..HEADER_BYTES].to_vec();
     let mut worlds = Vec::new();
     let mut needs = Needs::default();
@@ -43,8 +43,10 @@ pub(super) fn prepared(bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
             push_section(&mut prepared, id, &bytes[content]);
         }
     }
-    world::check(&worlds)?;
-    world::embed(&mut prepared, needs)?;
+    if role == Role::Handler {
+        world::check(&worlds)?;
+    }
+    world::embed(&mut prepared, role, needs)?;
     Ok(prepared)
 }
 

@@ -12,7 +12,7 @@ use wasmparser::{Parser, Payload};
 use wit_component::{StringEncoding, embed_component_metadata};
 use wit_parser::{Function, Interface, Resolve, Type, TypeDefKind, WorldId, WorldItem};
 
-use super::LoadError;
+use super::{LoadError, Role};
 
 /// The interface between host and handler.
 pub(super) const JOB_WIT: &str = include_str!("../../../wit/job.wit");
@@ -84,14 +84,15 @@ fn trusted(world: &'static LazyLock<Result<World, String>>) -> Result<&'static W
     world.as_ref().map_err(|error| LoadError::Compile(error.clone()))
 }
 
-/// Adds our world to a core module that has none, and what it needs of WASI. (All of that has `wasi:cli/exit` too.)
-pub(super) fn embed(module: &mut Vec<u8>, needs: Needs) -> Result<(), LoadError> {
+/// Adds our world to a handler's core module, which has none, and to any what it needs of WASI. (All of that has `wasi:cli/exit` too.)
+pub(super) fn embed(module: &mut Vec<u8>, role: Role, needs: Needs) -> Result<(), LoadError> {
+    let job = if role == Role::Handler { Some(trusted(&JOB)?) } else { None };
     let wasi = match needs {
         Needs { wasi: true, .. } => Some(trusted(&WASI)?),
         Needs { exit: true, .. } => Some(trusted(&EXIT)?),
         Needs { .. } => None,
     };
-    for world in [Some(trusted(&JOB)?), wasi].into_iter().flatten() {
+    for world in [job, wasi].into_iter().flatten() {
         embed_component_metadata(module, &world.resolve, world.id, StringEncoding::UTF8)
             .map_err(|error| LoadError::Compile(format!("{error:#}")))?;
     }

@@ -48,6 +48,7 @@ pub struct Guest {
     extra_export: Option<String>,
     export: String,
     handle_params: Vec<ValType>,
+    handle_results: Vec<ValType>,
     wit: String,
 }
 
@@ -75,6 +76,7 @@ pub fn guest(body: impl IntoIterator<Item = I<'static>>) -> Guest {
         extra_export: None,
         export: "hourhand:job/handler@0.1.0#handle".to_owned(),
         handle_params: vec![ValType::I32],
+        handle_results: vec![ValType::I32],
         wit: WIT.to_owned(),
     }
 }
@@ -171,6 +173,11 @@ impl Guest {
         self
     }
 
+    pub fn no_results(mut self) -> Self {
+        self.handle_results.clear();
+        self
+    }
+
     pub fn wit(mut self, wit: String) -> Self {
         self.wit = wit;
         self
@@ -196,7 +203,7 @@ impl Guest {
             types.ty().function(params.iter().copied(), results.iter().copied());
             imports.import(module, name, EntityType::Function(index as u32));
         }
-        types.ty().function(self.handle_params.iter().copied(), [ValType::I32]);
+        types.ty().function(self.handle_params.iter().copied(), self.handle_results.iter().copied());
         types.ty().function([ValType::I32; 4], [ValType::I32]);
         types.ty().function([], []);
         types.ty().function([ValType::I32], []);
