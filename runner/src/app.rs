@@ -18,7 +18,7 @@ use crate::registry::{Registry, RegistryConfig, Versions};
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::service::ServiceManager;
 use crate::upkeep::session_file::{GoneSessions, SessionFile};
-use crate::worker::{Loops, Worker, WorkerConfig};
+use crate::worker::{Loops, Onlooker, Worker, WorkerConfig};
 
 /// How a runner ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -60,10 +60,40 @@ pub fn open_store(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError
 /// # Errors
 /// When a part cannot be made, or the store refuses this runner.
 pub fn run(settings: RunSettings) -> anyhow::Result<RunnerEnd> {
+    start(settings, None)
+}
+
+/// What a runner is made of, for whoever looks on.
+pub struct Parts {
+    /// Its store.
+    pub store: Arc<dyn Store>,
+    /// Its handlers.
+    pub registry: Registry,
+    /// Where calls of the store run.
+    pub io: tokio::runtime::Handle,
+}
+
+/// Somebody who looks on: is given the parts once they are made, and told of each run.
+pub struct Audience {
+    /// Takes the parts.
+    pub parts: Box<dyn FnOnce(Parts) + Send>,
+    /// Is told of each run.
+    pub onlooker: Arc<dyn Onlooker>,
+}
+
+/// As [`run`], with somebody who looks on.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_before(audience: Audience, settings: RunSettings) -> anyhow::Result<RunnerEnd> {
+    start(settings, Some(audience))
+}
+
+fn start(settings: RunSettings, audience: Option<Audience>) -> anyhow::Result<RunnerEnd> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let io = runtime("io", cores.clamp(1, 4))?;
     let guests = runtime("guest", crate::sandbox::guest_threads())?;
-    let end = io.block_on(serve(settings, guests.handle().clone()));
+    let end = io.block_on(serve(settings, guests.handle().clone(), audience));
     // A guest that does not end does not hold the process: its job is released or left to recovery.
     guests.shutdown_background();
     io.shutdown_background();
@@ -79,7 +109,11 @@ fn runtime(name: &str, threads: usize) -> anyhow::Result<tokio::runtime::Runtime
         .with_context(|| format!("cannot make the {name} threads"))
 }
 
-async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow::Result<RunnerEnd> {
+async fn serve(
+    settings: RunSettings,
+    guests: tokio::runtime::Handle,
+    audience: Option<Audience>,
+) -> anyhow::Result<RunnerEnd> {
     let mut stop = StopSignals::new()?;
     let hang_up = hang_up()?;
     let operator = Arc::new(operator(&settings.operator)?);
@@ -103,7 +137,12 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
     let session = new_session()?;
     recover(&*store, &settings, &identity).await?;
     let file = session_file(&settings, &identity, &session);
-    let config = worker_config(&settings);
+    let onlooker = audience.as_ref().map(|audience| Arc::clone(&audience.onlooker));
+    if let Some(audience) = audience {
+        let io = tokio::runtime::Handle::current();
+        (audience.parts)(Parts { store: Arc::clone(&store), registry: registry.clone(), io });
+    }
+    let config = worker_config(&settings, onlooker);
     let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
         .context("cannot start the timer")?;
     crate::upkeep::start(&worker, &mut loops.serving);
@@ -131,8 +170,11 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
     }
 }
 
-/// What the operator says, with the secrets looked up.
-fn operator(settings: &OperatorSettings) -> Result<Operator, Problems> {
+/// What the operator says, with the secrets looked up. Blocking.
+///
+/// # Errors
+/// All secrets that are not to be had.
+pub fn operator(settings: &OperatorSettings) -> Result<Operator, Problems> {
     let variable = |name: &str| std::env::var(name).ok();
     Ok(settings
         .resolve(variable, |path| std::fs::read(path))?
@@ -174,7 +216,7 @@ fn registry_config(settings: &RunSettings, operator: Arc<Operator>) -> RegistryC
     }
 }
 
-fn worker_config(settings: &RunSettings) -> WorkerConfig {
+fn worker_config(settings: &RunSettings, onlooker: Option<Arc<dyn Onlooker>>) -> WorkerConfig {
     WorkerConfig {
         name: settings.name.clone(),
         host: settings.host.clone(),
@@ -186,6 +228,7 @@ fn worker_config(settings: &RunSettings) -> WorkerConfig {
         retention_finished: settings.retention.finished,
         retention_dead: settings.retention.dead,
         id_memory: settings.retention.id_memory,
+        onlooker,
     }
 }
 

@@ -14,6 +14,7 @@ mod classify;
 mod command;
 mod compile;
 mod declared;
+mod dirs;
 mod engine;
 mod facts;
 mod guest;

@@ -24,6 +24,7 @@ mod claims;
 mod hand;
 mod lanes;
 mod logs;
+mod onlooker;
 mod outage;
 mod policy;
 mod progress;
@@ -35,7 +36,9 @@ mod timer;
 
 pub(crate) use hand::Hand;
 use hand::{InHand, Moment, Running};
+pub use onlooker::Onlooker;
 pub(crate) use outage::{Outage, Pace};
+pub(crate) use policy::{Attempt, decide};
 use progress::Progress;
 pub(crate) use progress::Sign;
 use settle::Ended;
@@ -64,6 +67,8 @@ pub struct WorkerConfig {
     pub retention_dead: Retention,
     /// How long explicit ids are remembered.
     pub id_memory: IdMemory,
+    /// Who is told of each run.
+    pub onlooker: Option<Arc<dyn Onlooker>>,
 }
 
 /// One runner's working state, shared by its loops.
@@ -383,6 +388,12 @@ async fn registry_loop(worker: Arc<Worker>) {
     while generations.changed().await.is_ok() {
         let snapshot = worker.registry.snapshot();
         worker.give_back_held(|job| !snapshot.handlers.contains_key(&job.job.kind));
+        for (kind, handler) in &snapshot.handlers {
+            // A bound that was lowered: those that run go on, those that are held do not begin.
+            if handler.concurrency.is_some_and(|most| worker.hand.busy(kind) > most) {
+                worker.give_back_held(|job| job.job.kind == *kind);
+            }
+        }
         worker.wake();
         worker.beat_wanted.notify_one();
     }

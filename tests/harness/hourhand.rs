@@ -54,6 +54,11 @@ impl Hourhand {
         fs::rename(&staged, self.handlers().join(format!("{kind}.wasm"))).expect("rename the module");
     }
 
+    /// Writes the manifest of the module `name`.
+    pub fn manifest(&self, name: &str, text: &str) {
+        fs::write(self.handlers().join(format!("{name}.toml")), text).expect("write a manifest");
+    }
+
     /// The command line on this store, in an environment of its own.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hourhand"));
@@ -125,7 +130,14 @@ impl Hourhand {
 
     /// Starts a runner and waits until it serves.
     pub fn runner(&self, args: &[&str]) -> Runner {
-        let runner = self.runner_unready(args);
+        self.runner_with(args, &[])
+    }
+
+    /// The same with these variables in its environment.
+    pub fn runner_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Runner {
+        let runner = self.runner_made(args, |command| {
+            command.envs(variables.iter().copied());
+        });
         eventually("the runner serves", Duration::from_secs(60), || {
             runner.log().contains("the runner serves").then_some(())
         });

@@ -2,6 +2,7 @@
 //!
 //! Both load modules as a runner does, in this process: what they say is what a runner would say.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::exit::{Code, Fault};
+use super::grants::{GrantsOut, in_short};
 use super::listing;
 use super::output::{Out, note, plain};
 use super::table::Table;
@@ -27,6 +29,9 @@ struct HandlerOut<'a> {
     since: String,
     error: Option<&'a str>,
     limits: LimitsOut,
+    grants: GrantsOut<'a>,
+    /// What its module, its manifest and the ceiling do not agree about.
+    notes: &'a [String],
     /// How long it took to compile; `null` for what was in the cache, and for what did not load now.
     compile_ms: Option<u64>,
     /// Whether its code was in the cache; `null` for what did not load now.
@@ -47,6 +52,9 @@ struct LimitsOut {
     memory_bytes: u64,
     output_bytes: usize,
     log_bytes: usize,
+    /// Jobs of the kind that one runner runs at once; `null` for no bound of its own.
+    concurrency: Option<u32>,
+    weight: u32,
 }
 
 impl<'a> From<&'a HandlerStatus> for HandlerOut<'a> {
@@ -59,7 +67,16 @@ impl<'a> From<&'a HandlerStatus> for HandlerOut<'a> {
             status: handler.status.as_str(),
             since: rfc3339(handler.since_ms),
             error: handler.error.as_deref(),
-            limits: LimitsOut { timeout_ms, memory_bytes, output_bytes, log_bytes },
+            limits: LimitsOut {
+                timeout_ms,
+                memory_bytes,
+                output_bytes,
+                log_bytes,
+                concurrency: handler.concurrency,
+                weight: handler.weight,
+            },
+            grants: GrantsOut::from(&*handler.grants),
+            notes: &handler.notes,
             compile_ms: handler.build.as_ref().and_then(|build| build.compile_ms),
             from_cache: handler.build.as_ref().map(|build| build.compile_ms.is_none()),
             pin: handler.pin.as_ref().map(|pin| PinOut {
@@ -91,8 +108,9 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
         listing::whole(context, snapshot.files.iter().map(HandlerOut::from).collect());
         return Ok(Code::Done);
     }
-    let mut table =
-        Table::new(&["kind", "status", "file", "sha256", "timeout", "memory", "compiled", "pinned", "error"]);
+    let mut table = Table::new(&[
+        "kind", "status", "file", "sha256", "timeout", "memory", "grants", "compiled", "pinned", "error",
+    ]);
     for handler in &snapshot.files {
         table.row([
             handler.kind.clone(),
@@ -101,6 +119,7 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
             handler.sha256.as_deref().map(|s| s.chars().take(12).collect()).unwrap_or_default(),
             format!("{} ms", handler.limits.timeout_ms),
             format!("{} MiB", handler.limits.memory_bytes >> 20),
+            in_short(&handler.grants),
             handler.build.as_ref().map_or_else(String::new, |build| {
                 build.compile_ms.map_or_else(|| "from cache".to_owned(), |ms| format!("{ms} ms"))
             }),
@@ -109,6 +128,10 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
         ]);
     }
     table.print(&mut context.out, "no handlers");
+    let notes: BTreeSet<&String> = snapshot.files.iter().flat_map(|handler| &handler.notes).collect();
+    for text in notes {
+        note(&format!("note: {}", plain(text)));
+    }
     Ok(Code::Done)
 }
 

@@ -10,7 +10,12 @@ use crate::queue::StoreError;
 pub(super) fn run(context: &mut Context, until_idle: bool) -> Result<Code, Fault> {
     let settings = RunSettings::resolve(&context.layers, &context.machine, until_idle)?;
     app::check_handlers_dir(&settings.handlers).map_err(|e| Fault::usage(format!("{e:#}")))?;
-    match app::run(settings) {
+    code_of(app::run(settings))
+}
+
+/// What the end of a runner means for the command.
+pub(super) fn code_of(end: anyhow::Result<RunnerEnd>) -> Result<Code, Fault> {
+    match end {
         Ok(RunnerEnd::Clean) => Ok(Code::Done),
         Ok(RunnerEnd::Unsettled) => Ok(Code::Away),
         Err(error) => match error.downcast::<StoreError>() {

@@ -18,7 +18,7 @@ use super::engine::CodeSettings;
 use super::engine::{MEMORIES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX};
 use super::facts::{self, Facts, Form};
 use super::guest::GuestState;
-use super::{Declared, LoadError, Role, SandboxConfig, bounds, check, stranger, wrap};
+use super::{Declared, LoadError, Role, SandboxConfig, bounds, check, http, stranger, wrap};
 
 /// A compiled and linked version of a handler. Cheap to clone.
 #[derive(Clone)]
@@ -110,8 +110,7 @@ impl Loader {
         // not being loaded, because the standard libraries of most languages import all of it.
         wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(|error| format!("{error:#}"))?;
         // Requests go where the handler's grants allow.
-        wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)
-            .map_err(|error| format!("{error:#}"))?;
+        http::link(&mut linker).map_err(|error| format!("{error:#}"))?;
         JobHandler::add_to_linker::<GuestState, HasSelf<GuestState>>(&mut linker, |state| state)
             .map_err(|error| format!("{error:#}"))?;
         let bounds =

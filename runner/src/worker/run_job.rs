@@ -17,8 +17,11 @@ use crate::sandbox::{GuestJob, Incarnation, Limits, Offer, Services};
 /// Runs a job that has a slot, and hands its outcome over to be settled. On the guest runtime. A fault
 /// of the runner itself costs the job an attempt, never the slot.
 pub(super) async fn run_in_slot(worker: Arc<Worker>, job: InHand, running: Arc<Running>) {
+    let onlooker = worker.config.onlooker.as_deref();
+    onlooker.inspect(|onlooker| onlooker.begun(&job.claimed, &running.log));
     let run = AssertUnwindSafe(run_job(&worker, &job, &running)).catch_unwind();
     let settlement = run.await.unwrap_or_else(|_| after_panic(&worker, &job.claimed));
+    onlooker.inspect(|onlooker| onlooker.ended(&settlement));
     worker.hand.returned(job.claimed.lease.token);
     worker.settle(settlement, Some(running));
 }
