@@ -124,7 +124,7 @@ fn soak(on: StoreKind, jobs: usize, reloads: usize) -> BTreeMap<usize, Held> {
     let ran = rounds * JOBS_A_ROUND;
     assert_eq!(counts["completed_total"], ran * 7 / 10, "{counts:#}");
     assert_eq!(counts["failed_total"], ran * 3 / 10, "{counts:#}");
-    assert!(!runner.log().contains("panic"), "a panic in the runner");
+    assert!(!runner.log().contains(" ERROR "), "something went wrong in the runner");
     held
 }
 

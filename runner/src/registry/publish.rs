@@ -103,9 +103,7 @@ impl Published {
                 None => match made(path, file, good, sandbox, operator) {
                     Ok(made) => Some(made),
                     Err(problems) => {
-                        let message = problems.to_string();
-                        let since_ms = self.since(path, &message).unwrap_or(wall_ms);
-                        statuses.push(broken_manifest(path, file, message, since_ms));
+                        statuses.push(self.disagreeing(path, file, good, &problems.to_string(), wall_ms));
                         None
                     }
                 },
@@ -163,11 +161,25 @@ impl Published {
         self.known(on_it)
     }
 
-    /// Since when this has been wrong with the manifest of the module at `path`.
-    fn since(&self, path: &Path, message: &str) -> Option<u64> {
-        let toml = path.with_extension("toml");
-        let same = |s: &&HandlerStatus| s.file == toml && s.error.as_deref() == Some(&*one_line(message));
-        self.files.iter().find(same).map(|status| status.since_ms)
+    /// A module that serves nothing with its manifest, or without one: then there is no other file to blame.
+    fn disagreeing(
+        &self,
+        path: &Path,
+        file: &Tracked,
+        good: &Good,
+        message: &str,
+        wall_ms: u64,
+    ) -> HandlerStatus {
+        let message = one_line(message);
+        let of_manifest = file.manifest.good().is_some();
+        let blamed = if of_manifest { path.with_extension("toml") } else { path.to_owned() };
+        let same = |s: &&HandlerStatus| s.file == blamed && s.error.as_ref() == Some(&message);
+        let since_ms = self.files.iter().find(same).map(|status| status.since_ms);
+        if since_ms.is_none() && !of_manifest {
+            tracing::error!(file = %blamed.display(), error = message, "handler does not serve");
+        }
+        let sha256 = (!of_manifest).then(|| good.module.sha256().to_owned());
+        broken(blamed, &file.stem, sha256, message, since_ms.unwrap_or(wall_ms))
     }
 
     fn retire(&mut self, handlers: &BTreeMap<Name, Arc<Handler>>, since_ms: u64) {
