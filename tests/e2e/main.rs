@@ -19,6 +19,7 @@ mod doctor;
 mod embedded;
 mod exactly_once;
 mod first_job;
+mod languages;
 mod limits;
 mod lost_replies;
 mod on_time;

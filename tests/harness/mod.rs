@@ -9,6 +9,7 @@ pub mod backing;
 pub mod doctor;
 pub mod guests;
 pub mod hourhand;
+pub mod languages;
 pub mod photographs;
 pub mod redis_server;
 pub mod waiting;
