@@ -18,8 +18,6 @@ const { component } = await componentize({
   sourcePath: resolve(source),
   witPath: wit.find((path) => path && existsSync(path)),
   worldName: "job-handler",
-  // Without requests: a runner offers what the manifest grants, and this handler asks for nothing.
-  disableFeatures: ["http", "fetch-event"],
 });
 // Under another name first: a runner that watches the folder never sees half of it.
 const staged = join(dirname(resolve(target)), `.${basename(target)}.staged`);

@@ -9,7 +9,8 @@ use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::clock::monotonic;
-use crate::config::{RunSettings, StoreSettings};
+use crate::config::{Problems, RunSettings, StoreSettings};
+use crate::manifest::{Operator, OperatorSettings};
 use crate::queue::redis::{RedisOptions, RedisStore};
 use crate::queue::sqlite::{SqliteOptions, SqliteStore};
 use crate::queue::{SessionId, Store, StoreError};
@@ -17,7 +18,7 @@ use crate::registry::{Registry, RegistryConfig};
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::service::ServiceManager;
 use crate::upkeep::session_file::{GoneSessions, SessionFile};
-use crate::worker::{Loops, Worker, WorkerConfig};
+use crate::worker::{Loops, Onlooker, Worker, WorkerConfig};
 
 /// How a runner ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,10 +59,40 @@ pub fn open_store(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError
 /// # Errors
 /// When a part cannot be made, or the store refuses this runner.
 pub fn run(settings: RunSettings) -> anyhow::Result<RunnerEnd> {
+    start(settings, None)
+}
+
+/// What a runner is made of, for whoever looks on.
+pub struct Parts {
+    /// Its store.
+    pub store: Arc<dyn Store>,
+    /// Its handlers.
+    pub registry: Registry,
+    /// Where calls of the store run.
+    pub io: tokio::runtime::Handle,
+}
+
+/// Somebody who looks on: is given the parts once they are made, and told of each run.
+pub struct Audience {
+    /// Takes the parts.
+    pub parts: Box<dyn FnOnce(Parts) + Send>,
+    /// Is told of each run.
+    pub onlooker: Arc<dyn Onlooker>,
+}
+
+/// As [`run`], with somebody who looks on.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_before(audience: Audience, settings: RunSettings) -> anyhow::Result<RunnerEnd> {
+    start(settings, Some(audience))
+}
+
+fn start(settings: RunSettings, audience: Option<Audience>) -> anyhow::Result<RunnerEnd> {
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let io = runtime("io", cores.clamp(1, 4))?;
     let guests = runtime("guest", crate::sandbox::guest_threads())?;
-    let end = io.block_on(serve(settings, guests.handle().clone()));
+    let end = io.block_on(serve(settings, guests.handle().clone(), audience));
     // A guest that does not end does not hold the process: its job is released or left to recovery.
     guests.shutdown_background();
     io.shutdown_background();
@@ -77,8 +108,13 @@ fn runtime(name: &str, threads: usize) -> anyhow::Result<tokio::runtime::Runtime
         .with_context(|| format!("cannot make the {name} threads"))
 }
 
-async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow::Result<RunnerEnd> {
+async fn serve(
+    settings: RunSettings,
+    guests: tokio::runtime::Handle,
+    audience: Option<Audience>,
+) -> anyhow::Result<RunnerEnd> {
     let mut stop = StopSignals::new()?;
+    let operator = Arc::new(operator(&settings.operator)?);
     let missing = settings.store.missing_file();
     let store = open_store(&settings.store)?;
     if let Some(file) = missing {
@@ -89,7 +125,7 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
         lease_ms = settings.lease.as_millis() as u64, "the runner starts"
     );
     let sandbox = Sandbox::new(sandbox_config(&settings))?;
-    let registry = Registry::start(registry_config(&settings), Arc::clone(&sandbox))?;
+    let registry = Registry::start(registry_config(&settings, operator), Arc::clone(&sandbox))?;
     let manager =
         Arc::new(ServiceManager::find().context("cannot start the thread that tells the service manager")?);
     let Some(identity) = first_contact(&*store, &manager, &mut stop).await? else {
@@ -99,7 +135,12 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
     let session = new_session()?;
     recover(&*store, &settings, &identity).await?;
     let file = session_file(&settings, &identity, &session);
-    let config = worker_config(&settings);
+    let onlooker = audience.as_ref().map(|audience| Arc::clone(&audience.onlooker));
+    if let Some(audience) = audience {
+        let io = tokio::runtime::Handle::current();
+        (audience.parts)(Parts { store: Arc::clone(&store), registry: registry.clone(), io });
+    }
+    let config = worker_config(&settings, onlooker);
     let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
         .context("cannot start the timer")?;
     crate::upkeep::start(&worker, &mut loops.serving);
@@ -124,24 +165,49 @@ async fn serve(settings: RunSettings, guests: tokio::runtime::Handle) -> anyhow:
     }
 }
 
+/// What the operator says, with the secrets looked up. Blocking.
+///
+/// # Errors
+/// All secrets that are not to be had.
+pub fn operator(settings: &OperatorSettings) -> Result<Operator, Problems> {
+    let variable = |name: &str| std::env::var(name).ok();
+    Ok(settings
+        .resolve(variable, |path| std::fs::read(path))?
+        .with_real_dirs(|dir| std::fs::canonicalize(dir)))
+}
+
+/// The same without secrets, for whoever runs no jobs.
+pub fn operator_without_secrets(settings: &OperatorSettings) -> Operator {
+    let variable = |name: &str| std::env::var(name).ok();
+    settings.without_secrets(variable).with_real_dirs(|dir| std::fs::canonicalize(dir))
+}
+
 fn sandbox_config(settings: &RunSettings) -> SandboxConfig {
     SandboxConfig {
         concurrency: settings.concurrency,
-        memory_bytes_max: crate::sandbox::Limits::default().memory_bytes,
+        memory_bytes_max: memory_bytes_max(&settings.operator),
         memory_bytes_total: settings.memory_bytes_total,
         cache_dir: settings.cache_dir.clone(),
+        io: Some(tokio::runtime::Handle::current()),
+        resolver: None,
     }
 }
 
-fn registry_config(settings: &RunSettings) -> RegistryConfig {
+/// The largest memory of a handler, which the pool is made for.
+pub fn memory_bytes_max(operator: &OperatorSettings) -> u64 {
+    operator.ceiling.memory_bytes.unwrap_or(crate::sandbox::Limits::default().memory_bytes)
+}
+
+fn registry_config(settings: &RunSettings, operator: Arc<Operator>) -> RegistryConfig {
     RegistryConfig {
         dir: settings.handlers.clone(),
         scan_every: SCAN_EVERY,
         module_bytes_max: MODULE_BYTES_MAX,
+        operator,
     }
 }
 
-fn worker_config(settings: &RunSettings) -> WorkerConfig {
+fn worker_config(settings: &RunSettings, onlooker: Option<Arc<dyn Onlooker>>) -> WorkerConfig {
     WorkerConfig {
         name: settings.name.clone(),
         host: settings.host.clone(),
@@ -153,6 +219,7 @@ fn worker_config(settings: &RunSettings) -> WorkerConfig {
         retention_finished: settings.retention.finished,
         retention_dead: settings.retention.dead,
         id_memory: settings.retention.id_memory,
+        onlooker,
     }
 }
 

@@ -10,17 +10,25 @@ use clap::{CommandFactory, Parser};
 
 mod args;
 mod args_jobs;
+mod args_local;
+mod args_state;
 mod bulk;
 mod context;
 mod copy;
 mod dead;
+mod dev;
 mod doctor;
 mod enqueue;
 mod exit;
+mod grants;
+mod handler_new;
+mod handler_run;
+mod handler_test;
 mod handlers;
 mod jobs;
 mod lines;
 mod listing;
+mod local;
 mod logs;
 mod output;
 mod payload;
@@ -28,6 +36,7 @@ mod queues;
 mod run;
 mod secret;
 mod show;
+mod state;
 mod table;
 mod verbs;
 
@@ -76,6 +85,8 @@ fn dispatch(cli: &Cli, context: &mut Context) -> Result<Code, Fault> {
     match &cli.command {
         // A runner makes its own runtimes.
         Command::Run(run) => run::run(context, run.until_idle),
+        Command::Dev(args) => dev::run(context, args),
+        Command::Handler(HandlerCommand::New(args)) => handler_new::run(context, args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
             clap_complete::generate(*shell, &mut Cli::command(), "hourhand", &mut script);
@@ -102,12 +113,18 @@ async fn ask(command: &Command, context: &mut Context) -> Result<Code, Fault> {
         Command::Job(command) => jobs::run(context, command).await,
         Command::Queue(command) => queues::run(context, command).await,
         Command::Dead(command) => dead::run(context, command).await,
+        Command::State(command) => state::run(context, command).await,
         Command::Runner(RunnerCommand::List) => queues::runner_list(context).await,
         Command::Stats => queues::stats(context).await,
         Command::Doctor { repair } => doctor::run(context, *repair).await,
         Command::Store(StoreCommand::Copy(args)) => copy::run(context, args).await,
+        Command::Handler(HandlerCommand::Run(args)) => handler_run::run(context, args).await,
+        Command::Handler(HandlerCommand::Test(args)) => handler_test::run(context, args).await,
         Command::Handler(HandlerCommand::List { .. }) => handlers::list(context).await,
         Command::Handler(HandlerCommand::Check { file }) => handlers::check(context, file),
-        Command::Run(_) | Command::Completions { .. } => Ok(Code::Done),
+        Command::Run(_)
+        | Command::Dev(_)
+        | Command::Handler(HandlerCommand::New(_))
+        | Command::Completions { .. } => Ok(Code::Done),
     }
 }

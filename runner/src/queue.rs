@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::effects::{Effects, Progress, StateFound};
+use crate::effects::{BucketSeen, Effects, Progress, StateEntry, StateFound};
 use crate::job::{Due, Job, JobView, NewJob, State};
 use crate::names::{JobId, Name};
 use crate::outcome::Outcome;
@@ -94,12 +94,14 @@ pub struct LaneClaim {
     pub weight: u32,
     /// At most so many jobs of the lane's kind in this claim; the same in all lanes of a kind. No bound of its own when `None`.
     pub kind_max: Option<u32>,
+    /// Attempts that no job of the lane may exceed, whatever it says itself.
+    pub attempts_cap: Option<u32>,
 }
 
 impl LaneClaim {
-    /// A lane of a kind without weight or bound.
+    /// A lane of a kind without weight or bounds.
     pub fn new(lane: Lane, max_attempts: u32) -> Self {
-        Self { lane, max_attempts, weight: 1, kind_max: None }
+        Self { lane, max_attempts, weight: 1, kind_max: None, attempts_cap: None }
     }
 }
 
@@ -110,8 +112,8 @@ pub struct ClaimRequest {
     pub session: SessionId,
     /// At most [`CLAIM_LANES_MAX`], in the order in which they have their turn. Jobs of a higher
     /// priority in any of them come before those of a lower one; within a priority the kinds share
-    /// alike, and the lanes of a kind among themselves: what one does not use goes to the others, and
-    /// none gets a second before each had a first.
+    /// by their weights, and the lanes of a kind alike: what one does not use goes to the others, and
+    /// none begins a second turn before each had a first.
     pub lanes: Vec<LaneClaim>,
     /// At most so many jobs that are due, [`BATCH_MAX`] or less. They are returned in the order in
     /// which they should start.
@@ -138,7 +140,7 @@ pub struct Claimed {
     /// clock to. Later than `now_us` where an answer waits for others or for the disk.
     pub answered_us: u64,
     /// The earliest due time of what is left in these lanes and may be claimed, in milliseconds since
-    /// 1970. In the past when more is ready than was asked for.
+    /// 1970: not of a kind of which this claim took all that it may. In the past when more is ready than was asked for.
     pub next_due_ms: Option<u64>,
     /// Index entries without a record that this claim moved to the orphans, entries with a score of 0
     /// or below that it put in quarantine, and indexes that hold foreign data, which it passed over.
@@ -226,6 +228,14 @@ pub struct Settlement {
     pub effects: Option<Box<Effects>>,
 }
 
+impl Settlement {
+    /// The effects that commit with it: those of a completion, if there are any.
+    pub(crate) fn commits(&self) -> Option<&Effects> {
+        let effects = self.effects.as_deref().filter(|effects| !effects.is_empty())?;
+        matches!(self.outcome, Outcome::Completed { .. }).then_some(effects)
+    }
+}
+
 /// Facts of one run, on the store's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFacts {
@@ -249,7 +259,8 @@ pub enum Settled {
     /// The lease is not valid any more: nothing changed.
     Stale,
     /// State that the run had read has changed since, or cannot take its change: none of its effects is written, and the job
-    /// is back in its place, its attempt unspent.
+    /// is back in its place, its attempt unspent (or cancelled, if somebody wanted that meanwhile). Also when an earlier
+    /// call of which the reply was lost found it so.
     Conflict,
 }
 
@@ -373,7 +384,7 @@ pub struct LogWrite {
     pub attempt: u32,
     /// The whole log of the attempt so far, capped by whoever writes. Replaces what was there.
     pub text: String,
-    /// How far the attempt has come, if it says. Replaces what was there.
+    /// How far the attempt has come, if it says: it takes the place of what was there, which stays otherwise.
     pub progress: Option<Progress>,
 }
 
@@ -575,10 +586,12 @@ pub trait Store: Send + Sync + 'static {
     /// Takes due jobs under a lease.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError>;
 
-    /// Writes what became of claimed jobs, up to [`BATCH_MAX`], and answers for each in order.
+    /// Writes what became of claimed jobs, up to [`BATCH_MAX`], and answers for each in order. The effects of a completion are
+    /// written in the same step as itself, or not at all; effects of other outcomes are dropped. Settlements of a call with effects may be
+    /// written one after the other: where one is refused, those before it may be written already. Safe to repeat.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError>;
 
-    /// Writes logs of running jobs, and answers for each in order.
+    /// Writes logs and progress of running jobs, and answers for each in order.
     async fn write_logs(&self, logs: &[LogWrite]) -> Result<Vec<Settled>, StoreError>;
 
     /// Shows that a session is alive, and looks around.
@@ -639,6 +652,22 @@ pub trait Store: Send + Sync + 'static {
 
     /// Deletes scheduled and ready jobs of a queue, up to a bound: how many, and whether there are more.
     async fn purge(&self, queue: &Name) -> Result<(u64, bool), StoreError>;
+
+    /// A page of the buckets of state that hold anything, in order of name.
+    async fn buckets(&self, cursor: Option<String>) -> Result<Page<BucketSeen>, StoreError>;
+
+    /// A page of a bucket's entries, in no order. Each that is there during the whole iteration comes at least once.
+    async fn state_page(&self, bucket: &Name, cursor: Option<String>)
+    -> Result<Page<StateEntry>, StoreError>;
+
+    /// Sets an entry of a bucket, whatever is there; its version.
+    async fn set_state(&self, bucket: &Name, key: &str, value: &[u8]) -> Result<u64, StoreError>;
+
+    /// Deletes an entry of a bucket; whether there was one.
+    async fn delete_state(&self, bucket: &Name, key: &str) -> Result<bool, StoreError>;
+
+    /// Deletes entries of a bucket, up to a bound: how many, and whether there are more.
+    async fn empty_bucket(&self, bucket: &Name) -> Result<(u64, bool), StoreError>;
 
     /// Counts of every queue.
     async fn counts(&self) -> Result<Counts, StoreError>;

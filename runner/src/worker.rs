@@ -24,17 +24,21 @@ mod claims;
 mod hand;
 mod lanes;
 mod logs;
+mod onlooker;
 mod outage;
 mod policy;
 mod progress;
 mod run_job;
+mod services;
 mod settle;
 mod shortage;
 mod timer;
 
 pub(crate) use hand::Hand;
 use hand::{InHand, Moment, Running};
+pub use onlooker::Onlooker;
 pub(crate) use outage::{Outage, Pace};
+pub(crate) use policy::{Attempt, decide};
 use progress::Progress;
 pub(crate) use progress::Sign;
 use settle::Ended;
@@ -63,6 +67,8 @@ pub struct WorkerConfig {
     pub retention_dead: Retention,
     /// How long explicit ids are remembered.
     pub id_memory: IdMemory,
+    /// Who is told of each run.
+    pub onlooker: Option<Arc<dyn Onlooker>>,
 }
 
 /// One runner's working state, shared by its loops.
@@ -71,8 +77,9 @@ pub struct Worker {
     pub(crate) session: SessionId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) registry: Registry,
-    sandbox: Arc<Sandbox>,
+    pub(crate) sandbox: Arc<Sandbox>,
     guests: tokio::runtime::Handle,
+    io: tokio::runtime::Handle,
     pub(crate) hand: Hand,
     clock: parking_lot::Mutex<ClockTracker>,
     pub(crate) outage: Outage,
@@ -94,6 +101,8 @@ pub struct Worker {
     served_lanes: ArcSwap<HashSet<Lane>>,
     /// The last pass found nothing scheduled and nothing ready in the lanes that are served.
     pub(crate) saw_nothing_due: AtomicBool,
+    /// Runs whose effects met a change of what they had read.
+    conflicts: AtomicU64,
     ended: parking_lot::Mutex<Option<mpsc::UnboundedSender<Ended>>>,
     timer: parking_lot::Mutex<Option<timer::Timer>>,
 }
@@ -128,6 +137,7 @@ impl Worker {
             registry,
             sandbox,
             guests,
+            io: tokio::runtime::Handle::current(),
             clock: parking_lot::Mutex::default(),
             outage: Outage::default(),
             progress: Progress::default(),
@@ -143,6 +153,7 @@ impl Worker {
             lanes_wanted: AtomicBool::new(true),
             served_lanes: ArcSwap::default(),
             saw_nothing_due: AtomicBool::new(false),
+            conflicts: AtomicU64::new(0),
             ended: parking_lot::Mutex::new(Some(ended)),
             timer: parking_lot::Mutex::new(None),
         });
@@ -266,7 +277,8 @@ impl Worker {
         let mut held = self.hand.take_held(|job| job.lease.record == record && job.lease.token == token);
         let Some(job) = held.pop() else { return false };
         let outcome = crate::outcome::Outcome::Cancelled;
-        self.settle(run_job::settlement(self, &job.claimed, outcome, None), None);
+        let handler = run_job::pick_handler(self, &job.claimed);
+        self.settle(run_job::settlement(self, &job.claimed, handler.as_deref(), outcome, None), None);
         true
     }
 
@@ -293,11 +305,16 @@ impl Worker {
     }
 
     fn running_of(&self, job: &InHand) -> Arc<Running> {
+        let handler = run_job::pick_handler(self, &job.claimed);
+        let log_bytes = handler.map_or(Limits::default().log_bytes, |handler| handler.limits.log_bytes);
         Arc::new(Running {
             lease: job.claimed.lease.clone(),
             attempt: job.claimed.attempt,
             stop: StopSignal::new(),
-            log: Arc::new(JobLog::new(Limits::default().log_bytes)),
+            log: Arc::new(JobLog::new(log_bytes)),
+            told: services::Told::default(),
+            store: Arc::clone(&self.store),
+            io: self.io.clone(),
         })
     }
 
@@ -371,6 +388,12 @@ async fn registry_loop(worker: Arc<Worker>) {
     while generations.changed().await.is_ok() {
         let snapshot = worker.registry.snapshot();
         worker.give_back_held(|job| !snapshot.handlers.contains_key(&job.job.kind));
+        for (kind, handler) in &snapshot.handlers {
+            // A bound that was lowered: those that run go on, those that are held do not begin.
+            if handler.concurrency.is_some_and(|most| worker.hand.busy(kind) > most) {
+                worker.give_back_held(|job| job.job.kind == *kind);
+            }
+        }
         worker.wake();
         worker.beat_wanted.notify_one();
     }

@@ -10,7 +10,9 @@ use std::sync::{Arc, OnceLock};
 
 use hourhand::names::Name;
 use hourhand::outcome::{Reason, RunEnd};
-use hourhand::sandbox::{Declared, GuestJob, JobLog, Limits, Module, Sandbox, SandboxConfig, StopSignal};
+use hourhand::sandbox::{
+    Asks, Declared, GuestJob, JobLog, Limits, Module, Sandbox, SandboxConfig, StopSignal,
+};
 use serde_json::{Value, json};
 
 /// One pool for all tests of this file.
@@ -38,6 +40,7 @@ fn run(module: &Module, kind: &str, payload: &str) -> (RunEnd, String) {
         meta: vec![("tenant".to_owned(), "t1".to_owned())],
         facts: vec![("traceparent".to_owned(), "00-1".to_owned())],
         payload: payload.to_owned().into(),
+        ..GuestJob::default()
     };
     let limits = Limits { timeout_ms: 1_000, ..Limits::default() };
     let log = Arc::new(JobLog::new(limits.log_bytes));
@@ -68,10 +71,11 @@ fn what_the_attribute_says_is_what_the_module_declares() {
     let order = load("order_close");
     let expected = Declared {
         kind: Name::new("order_close").unwrap(),
-        timeout_ms: Some(3_000),
+        timeout_ms: Some(10_000),
         max_attempts: Some(5),
         backoff: None,
         keep_results: false,
+        asks: Asks::default(),
     };
     assert_eq!(order.declared(), [expected]);
     assert!(declared(&load("thumbnail"), "thumbnail").keep_results);

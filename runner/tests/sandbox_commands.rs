@@ -134,7 +134,7 @@ fn the_job_s_facts_are_variables_and_so_is_what_the_manifest_grants() {
                 .into(),
             ..Grants::default()
         };
-        let offer = Offer { grants: Arc::new(grants), services: None };
+        let offer = Offer { grants: Arc::new(grants), ..Offer::default() };
         let log = Arc::new(JobLog::new(100));
         let report = sandbox().run_with(command(), job, &limits(5_000), offer, StopSignal::new(), log).await;
         let lines: Vec<&str> = result(&report).lines().collect();

@@ -10,6 +10,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::args_jobs::{DeadCommand, EnqueueArgs, JobCommand};
+use super::args_local::{DevArgs, NewArgs, TestArgs, TryArgs};
+use super::args_state::StateCommand;
 use crate::config::LogFormat;
 use crate::names::Name;
 
@@ -62,6 +64,8 @@ pub(super) struct Common {
 pub(super) enum Command {
     /// Run a runner: claim due jobs and run their handlers
     Run(Box<RunArgs>),
+    /// Work on handlers: build and load them whenever they change, and show their jobs as they run
+    Dev(DevArgs),
     /// Enqueue a job, or many from NDJSON
     Enqueue(Box<EnqueueArgs>),
     /// Look at jobs and change them
@@ -73,7 +77,10 @@ pub(super) enum Command {
     /// Look at dead letters, retry and delete them
     #[command(subcommand)]
     Dead(DeadCommand),
-    /// Look at handlers
+    /// Look at what handlers remember, and change it
+    #[command(subcommand)]
+    State(StateCommand),
+    /// Make, try, test and look at handlers
     #[command(subcommand)]
     Handler(HandlerCommand),
     /// Look at runners
@@ -214,6 +221,12 @@ pub(super) const COPY_TO: &str = "HOURHAND_COPY_TO";
 /// What can be done with handlers.
 #[derive(Debug, Subcommand)]
 pub(super) enum HandlerCommand {
+    /// Make a project for a new handler, which builds and whose tests pass
+    New(NewArgs),
+    /// Run one job in the sandbox, without a store, and show what came of it
+    Run(Box<TryArgs>),
+    /// Run the cases of a folder: what is expected of each payload
+    Test(TestArgs),
     /// Load a handlers folder and list what is in it
     List {
         /// The handlers folder [default: handlers]
@@ -249,8 +262,11 @@ impl Cli {
     /// The settings among the flags, by key.
     pub(super) fn settings(&self) -> BTreeMap<&'static str, String> {
         let common = &self.common;
+        // `dev` has a store of its own.
+        let dev_store = Some(super::dev::store(common.store.as_ref()));
+        let is_dev = matches!(self.command, Command::Dev(_));
         let mut all = vec![
-            ("store", &common.store),
+            ("store", if is_dev { &dev_store } else { &common.store }),
             ("durability", &common.durability),
             ("namespace", &common.namespace),
             ("log", &common.log),
@@ -259,6 +275,7 @@ impl Cli {
         match &self.command {
             Command::Run(run) => all.extend(run.settings()),
             Command::Handler(HandlerCommand::List { handlers }) => all.push(("handlers", handlers)),
+            Command::Dev(dev) => all.push(("concurrency", &dev.concurrency)),
             _ => {}
         }
         all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()
@@ -271,6 +288,7 @@ impl Cli {
             Command::Run(_) if self.common.json => ("info", LogFormat::Json),
             Command::Run(_) => ("info", LogFormat::Text),
             Command::Handler(_) => ("off", LogFormat::Text),
+            Command::Dev(_) if self.common.json => ("warn", LogFormat::Json),
             _ => ("warn", LogFormat::Text),
         }
     }

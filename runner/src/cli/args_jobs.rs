@@ -78,7 +78,7 @@ const SINGLE: [&str; 12] = [
     "meta",
 ];
 
-fn meta(text: &str) -> Result<(String, String), String> {
+pub(super) fn meta(text: &str) -> Result<(String, String), String> {
     match text.split_once('=') {
         Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
         _ => Err(format!("expected KEY=VALUE, got {text:?}")),

@@ -3,19 +3,27 @@
 use super::context::Context;
 use super::exit::{Code, Fault};
 use crate::app::{self, RunnerEnd};
-use crate::config::RunSettings;
+use crate::config::{Problems, RunSettings};
 use crate::queue::StoreError;
 
 /// Runs a runner until it ends.
 pub(super) fn run(context: &mut Context, until_idle: bool) -> Result<Code, Fault> {
     let settings = RunSettings::resolve(&context.layers, &context.machine, until_idle)?;
     app::check_handlers_dir(&settings.handlers).map_err(|e| Fault::usage(format!("{e:#}")))?;
-    match app::run(settings) {
+    code_of(app::run(settings))
+}
+
+/// What the end of a runner means for the command.
+pub(super) fn code_of(end: anyhow::Result<RunnerEnd>) -> Result<Code, Fault> {
+    match end {
         Ok(RunnerEnd::Clean) => Ok(Code::Done),
         Ok(RunnerEnd::Unsettled) => Ok(Code::Away),
         Err(error) => match error.downcast::<StoreError>() {
             Ok(error) => Err(error.into()),
-            Err(error) => Err(Fault::failed(format!("{error:#}"))),
+            Err(error) => match error.downcast::<Problems>() {
+                Ok(problems) => Err(problems.into()),
+                Err(error) => Err(Fault::failed(format!("{error:#}"))),
+            },
         },
     }
 }

@@ -8,6 +8,7 @@ use std::ffi::OsString;
 use std::os::unix::process::CommandExt;
 
 use super::args::{COPY_FROM, COPY_TO, without};
+use super::dev::STORE_VARIABLE;
 use crate::config::{StoreUrl, layers};
 
 /// Replaces this process if its arguments hold a store's password; otherwise, or when that cannot
@@ -35,6 +36,10 @@ fn replacement(args: &[OsString]) -> Option<(OsString, Vec<OsString>, Variables)
         let secret = |url: &OsString| StoreUrl::new(url.to_str()?).ok().filter(StoreUrl::has_secret);
         if let Some(value) = value.filter(|url| secret(url).is_some()) {
             kept = rest;
+            if flag == "--store" {
+                // Of `dev`, which does not go by the store of other commands.
+                variables.push((STORE_VARIABLE.into(), value.clone()));
+            }
             variables.push((variable, value));
         }
     }
@@ -58,7 +63,8 @@ mod tests {
         let url = "redis://:pw@h";
         let moved = replacement(&os(&["hourhand", "run", "--store", url, "--lease", "3s"]));
         let store = ("HOURHAND_STORE".to_owned(), url.into());
-        assert_eq!(moved, Some(("hourhand".into(), os(&["run", "--lease", "3s"]), vec![store])));
+        let dev_store = (STORE_VARIABLE.to_owned(), url.into());
+        assert_eq!(moved, Some(("hourhand".into(), os(&["run", "--lease", "3s"]), vec![dev_store, store])));
         let moved = replacement(&os(&["h", "store", "copy", "--from", "sqlite://x", "--to=redis://:pw@h"]));
         let to = ("HOURHAND_COPY_TO".to_owned(), url.into());
         assert_eq!(moved, Some(("h".into(), os(&["store", "copy", "--from", "sqlite://x"]), vec![to])));

@@ -216,6 +216,11 @@ mod tests {
             meta: pairs(meta),
             facts: pairs(&[("traceparent", "00-a-b-01"), ("id", "of another")]),
             payload: Bytes::new(),
+            incarnation: super::super::Incarnation {
+                record: 1,
+                session: std::sync::Arc::from("s"),
+                token: 1,
+            },
         }
     }
 

@@ -18,7 +18,7 @@ use super::cache::CodeCache;
 use super::engine::{MEMORIES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX};
 use super::facts::{self, Facts, Form};
 use super::guest::GuestState;
-use super::{Declared, LoadError, Role, check, stranger, wrap};
+use super::{Declared, LoadError, Role, check, http, stranger, wrap};
 
 /// Longer than this, nobody waits for a compilation.
 const COMPILE_TIME_MAX: Duration = Duration::from_secs(120);
@@ -112,6 +112,8 @@ impl Loader {
         // All of WASI, granting nothing: a guest that asks for a file or a socket is told no, rather than
         // not being loaded, because the standard libraries of most languages import all of it.
         wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(|error| format!("{error:#}"))?;
+        // Requests go where the handler's grants allow.
+        http::link(&mut linker).map_err(|error| format!("{error:#}"))?;
         JobHandler::add_to_linker::<GuestState, HasSelf<GuestState>>(&mut linker, |state| state)
             .map_err(|error| format!("{error:#}"))?;
         Ok(Self {
@@ -197,7 +199,7 @@ impl Loader {
     fn link(&self, component: &Component, role: Role) -> Result<Entry, LoadError> {
         let pre = self.linker.instantiate_pre(component).map_err(|error| {
             LoadError::Refused(format!(
-                "{error:#}; the sandbox offers WASI 0.2 and hourhand:job, nothing else"
+                "{error:#}; the sandbox offers WASI 0.2 with wasi:http and hourhand:job, nothing else"
             ))
         })?;
         if role == Role::Command {

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 
 use crate::effects::{Progress, StateFound};
 use crate::grants::Grants;
@@ -21,6 +22,17 @@ pub trait Services: Send + Sync {
     fn progress(&self, progress: Progress);
 }
 
+/// Answers HTTP requests in place of the network, as when a handler is tried out.
+#[async_trait]
+pub trait HttpAnswers: Send + Sync {
+    /// The answer to a request that the handler's grants allow. Its URI is absolute, with the host as it would be
+    /// reached; its headers are the guest's own, without the secrets that the host would put in.
+    ///
+    /// # Errors
+    /// Why there is none, for people: the guest sees a failed request, and the job's log has the text.
+    async fn answer(&self, request: http::Request<Bytes>) -> Result<http::Response<Bytes>, String>;
+}
+
 /// What one run may reach: the handler's grants, and who answers for the rest.
 #[derive(Clone, Default)]
 pub struct Offer {
@@ -28,4 +40,6 @@ pub struct Offer {
     pub grants: Arc<Grants>,
     /// The runner; without one, state is out of reach and progress goes nowhere.
     pub services: Option<Arc<dyn Services>>,
+    /// Who answers HTTP requests; the network when `None`.
+    pub http_answers: Option<Arc<dyn HttpAnswers>>,
 }

@@ -11,7 +11,7 @@ use super::{LoadError, Role, sections};
 
 /// Names the code that wraps, in cache keys: to be changed with the versions of wit-component and the
 /// adapter in Cargo.toml.
-pub(super) const WRAPPER: &str = "wit-component 0.254, adapter 48.0.8";
+pub(super) const WRAPPER: &str = "wit-component 0.254, adapter 48.0.8, wasi 0.2.12";
 
 /// Wraps a core module that says it was built for our world, or a plain command.
 pub(super) fn core_module(bytes: &[u8], facts: &Facts, role: Role) -> Result<Vec<u8>, LoadError> {

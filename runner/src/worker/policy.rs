@@ -10,19 +10,19 @@ const SNOOZE_MS_MIN: u64 = 1_000;
 
 /// What the retry policy needs to know of an attempt.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Attempt {
+pub(crate) struct Attempt {
     /// Which one ended, from 1.
-    pub(super) number: u32,
+    pub(crate) number: u32,
     /// How many there may be.
-    pub(super) max: u32,
+    pub(crate) max: u32,
     /// How long the next one waits.
-    pub(super) backoff: Backoff,
+    pub(crate) backoff: Backoff,
     /// Keep results above [`RESULT_KEPT_BYTES`].
-    pub(super) keep_results: bool,
+    pub(crate) keep_results: bool,
 }
 
 /// Decides. `draw` is a uniform number in 0.0..1.0 for the jitter.
-pub(super) fn decide(end: RunEnd, attempt: Attempt, draw: f64) -> Outcome {
+pub(crate) fn decide(end: RunEnd, attempt: Attempt, draw: f64) -> Outcome {
     match end {
         RunEnd::Completed(result) => Outcome::Completed { result: kept(result, attempt.keep_results) },
         RunEnd::Failed { reason, message, .. } if attempt.number >= attempt.max => {
