@@ -26,6 +26,7 @@ demo: build guests ## a runner, a few real jobs, and what becomes of them (half 
 check: toolchain guests ## formatting and lints of everything
 	cargo fmt --all --check
 	cargo fmt --manifest-path guest-examples/Cargo.toml --all --check
+	cargo fmt --manifest-path examples/plain-rust/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
 test: setup check ## everything that must hold: check, and all tests against real servers
