@@ -58,7 +58,7 @@ pub use children::Incarnation;
 pub use compile::compile_with;
 pub use facts::{Form, Role};
 pub use http::Resolver;
-pub use inspect::{INTERFACE_VERSION, Inspection, declared_in, inspect};
+pub use inspect::{INTERFACE_VERSION, Inspection, declared_in, inspect, inspect_within};
 pub use load::{Build, Module};
 pub use log::JobLog;
 pub use services::{HttpAnswers, Offer, Services};

@@ -10,8 +10,15 @@ use std::time::Duration;
 
 use folder::*;
 use guests::{Guest, echo, guest, ok, spin};
+use hourhand::manifest::Operator;
 use hourhand::names::Name;
-use hourhand::registry::{Registry, RegistryConfig, Snapshot, Status, verdict};
+use hourhand::registry::{Registry, RegistryConfig, Snapshot, Status, Verdict, verdict};
+use hourhand::sandbox::Limits;
+
+/// What `handler check` says, without a ceiling.
+fn looked_at(path: &Path, bytes: &[u8]) -> Verdict {
+    verdict(path, bytes, &Operator::default(), Limits::default().memory_bytes)
+}
 
 #[tokio::test]
 async fn what_is_there_at_the_start_serves_once_settled() {
@@ -209,7 +216,7 @@ async fn a_check_gives_the_verdict_of_the_runner() {
     for (name, bytes) in &files {
         let path = dir.path().join(name);
         let broken = status_of(&snapshot, name, Status::Broken).and_then(|status| status.error.clone());
-        let verdict = verdict(&path, bytes);
+        let verdict = looked_at(&path, bytes);
         assert_eq!(verdict.refusal, broken, "{name}");
         let of_file = snapshot.handlers.values().filter(|handler| handler.file == path);
         let kinds: Vec<_> = of_file.map(|handler| handler.kind.clone()).collect();
@@ -221,7 +228,7 @@ async fn a_check_gives_the_verdict_of_the_runner() {
     served.sort();
     assert_eq!(served, ["exact", "k", "one", "two"]);
     for unseen in [".k.wasm", "k.wasm.tmp"] {
-        assert!(verdict(&dir.path().join(unseen), &fine).refusal.is_some(), "{unseen}");
+        assert!(looked_at(&dir.path().join(unseen), &fine).refusal.is_some(), "{unseen}");
     }
 }
 

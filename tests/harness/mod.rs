@@ -10,6 +10,7 @@ pub mod chaos;
 pub mod doctor;
 pub mod guests;
 pub mod hourhand;
+pub mod languages;
 pub mod orders;
 pub mod photographs;
 pub mod redis_server;

@@ -258,7 +258,11 @@ impl Subject {
         let bytes = self.bytes_of(sha256)?;
         // What was kept has loaded once; what only lies in the folder may not load at all.
         let kept = self.kept.iter().any(|version| version.sha256 == sha256);
-        let refusal = if kept { None } else { verdict(&self.file(), &bytes).refusal };
+        let settings = context.layers.operator();
+        let operator = crate::app::operator_without_secrets(settings);
+        let memory_bytes_max = crate::app::memory_bytes_max(settings);
+        let verdict = || verdict(&self.file(), &bytes, &operator, memory_bytes_max);
+        let refusal = if kept { None } else { verdict().refusal };
         if let Some(refusal) = refusal {
             return Err(Fault::usage(format!("version {} would not load: {refusal}", &sha256[..12])));
         }
