@@ -18,7 +18,7 @@ use super::bindings::hourhand::job::types::Refusal;
 const FETCHES_MAX: usize = 2 * STATE_ENTRIES_MAX;
 
 /// Who knows what the store holds.
-type Asked<'a> = Option<&'a Arc<dyn Services>>;
+pub(super) type Asked<'a> = Option<&'a Arc<dyn Services>>;
 
 /// One bucket, as one run sees it.
 pub(super) struct Remembered {

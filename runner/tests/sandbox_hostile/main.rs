@@ -145,7 +145,6 @@ fn every_import_withstands_bad_addresses_lengths_cases_and_texts() {
             }
             tried.insert(function.name.clone());
         }
-        println!("{tried:?}");
         assert!(tried.contains("enqueue") && tried.contains("increment") && tried.contains("log"));
     });
 }
