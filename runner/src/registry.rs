@@ -37,7 +37,7 @@ use loading::LoadOrder;
 use publish::Published;
 
 pub use manifests::manifest_beside;
-pub use verdict::{Verdict, verdict};
+pub use verdict::{Verdict, verdict, verdict_by};
 
 /// A loop that panicked begins again after this.
 const AFTER_PANIC: Duration = Duration::from_secs(1);

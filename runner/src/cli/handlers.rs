@@ -15,7 +15,9 @@ use super::listing;
 use super::output::{Out, note, plain};
 use super::table::Table;
 use crate::config;
-use crate::registry::{HandlerStatus, Registry, RegistryConfig, Verdict, verdict};
+use crate::manifest::Effective;
+use crate::names::Name;
+use crate::registry::{HandlerStatus, Registry, RegistryConfig, Verdict, verdict_by};
 use crate::sandbox::{Build, Declared, Form, Limits, Role, Sandbox, SandboxConfig};
 use crate::wire::units::rfc3339;
 
@@ -123,6 +125,8 @@ struct CheckOut<'a> {
     interface: Option<&'a str>,
     kinds: Vec<String>,
     handlers: Vec<DeclaredOut<'a>>,
+    /// What each gets here, by its manifest and the ceiling.
+    gets: Vec<GetsOut<'a>>,
     memory_bytes_initial: Option<u64>,
     /// `null` when it does not load.
     needs: Option<NeedsOut>,
@@ -157,6 +161,34 @@ struct DeclaredOut<'a> {
     backoff_base_ms: Option<u64>,
     backoff_max_ms: Option<u64>,
     keep_results: bool,
+    memory_bytes: Option<u64>,
+    http: Option<Vec<String>>,
+    env: &'a Option<Vec<String>>,
+    secrets: &'a Option<Vec<String>>,
+    state: Option<bool>,
+    enqueue: &'a Option<Vec<String>>,
+}
+
+/// What the handler of a kind gets.
+#[derive(Debug, Serialize)]
+struct GetsOut<'a> {
+    kind: &'a str,
+    limits: LimitsOut,
+    grants: GrantsOut<'a>,
+    notes: &'a [String],
+}
+
+impl<'a> From<&'a (Name, Effective)> for GetsOut<'a> {
+    fn from((kind, effective): &'a (Name, Effective)) -> Self {
+        let Limits { timeout_ms, memory_bytes, output_bytes, log_bytes } = effective.limits;
+        let (concurrency, weight) = (effective.concurrency, effective.weight);
+        Self {
+            kind: kind.as_str(),
+            limits: LimitsOut { timeout_ms, memory_bytes, output_bytes, log_bytes, concurrency, weight },
+            grants: GrantsOut::from(&effective.grants),
+            notes: &effective.notes,
+        }
+    }
 }
 
 impl<'a> From<&'a Declared> for DeclaredOut<'a> {
@@ -168,6 +200,12 @@ impl<'a> From<&'a Declared> for DeclaredOut<'a> {
             backoff_base_ms: declared.backoff.map(|b| b.base_ms),
             backoff_max_ms: declared.backoff.map(|b| b.max_ms),
             keep_results: declared.keep_results,
+            memory_bytes: declared.asks.memory_bytes,
+            http: declared.asks.http.as_ref().map(|list| list.iter().map(ToString::to_string).collect()),
+            env: &declared.asks.env,
+            secrets: &declared.asks.secrets,
+            state: declared.asks.state,
+            enqueue: &declared.asks.enqueue,
         }
     }
 }
@@ -175,7 +213,8 @@ impl<'a> From<&'a Declared> for DeclaredOut<'a> {
 /// Checks a module. One that a runner would refuse is invalid input.
 pub(super) fn check(context: &mut Context, file: &Path) -> Result<Code, Fault> {
     let bytes = read(file)?;
-    let Verdict { inspection, kinds, refusal: error } = verdict(file, &bytes);
+    let operator = crate::app::operator_without_secrets(context.layers.operator());
+    let Verdict { inspection, kinds, gets, refusal: error } = verdict_by(file, &bytes, &operator);
     let answer = CheckOut {
         file: file.display().to_string(),
         ok: error.is_none(),
@@ -193,6 +232,7 @@ pub(super) fn check(context: &mut Context, file: &Path) -> Result<Code, Fault> {
         interface: inspection.interface.as_deref(),
         kinds: kinds.iter().map(ToString::to_string).collect(),
         handlers: inspection.declared.iter().map(DeclaredOut::from).collect(),
+        gets: gets.iter().map(GetsOut::from).collect(),
         memory_bytes_initial: inspection.memory_bytes_initial,
         needs: inspection.build.as_ref().map(NeedsOut::from),
         imports: &inspection.imports,
@@ -202,7 +242,7 @@ pub(super) fn check(context: &mut Context, file: &Path) -> Result<Code, Fault> {
     if context.out.json() {
         context.out.value(&answer);
     } else {
-        show(&mut context.out, &answer);
+        show(&mut context.out, &answer, &gets);
     }
     match &answer.error {
         None => Ok(Code::Done),
@@ -236,7 +276,7 @@ fn runs_as(answer: &CheckOut<'_>) -> String {
     }
 }
 
-fn show(out: &mut Out, answer: &CheckOut<'_>) {
+fn show(out: &mut Out, answer: &CheckOut<'_>, gets: &[(Name, Effective)]) {
     let mut fields = vec![
         ("file", answer.file.clone()),
         ("loads", if answer.ok { "yes" } else { "no" }.to_owned()),
@@ -265,6 +305,34 @@ fn show(out: &mut Out, answer: &CheckOut<'_>) {
                 or_default(handler.max_attempts.map(|n| n.to_string()))
             ),
         ));
+    }
+    for handler in &answer.handlers {
+        let list =
+            |key: &str, list: &Option<Vec<String>>| Some(format!("{key} {}", list.as_ref()?.join(", ")));
+        let asks: Vec<String> = [
+            handler.memory_bytes.map(|bytes| format!("memory {bytes} bytes")),
+            list("http", &handler.http),
+            list("env", handler.env),
+            list("secrets", handler.secrets),
+            handler.state.map(|state| format!("state {state}")),
+            list("enqueue", handler.enqueue),
+        ]
+        .into_iter()
+        .flatten()
+        .collect();
+        if !asks.is_empty() {
+            fields.push(("asks", format!("{}: {}", handler.kind, asks.join("; "))));
+        }
+    }
+    for (kind, effective) in gets {
+        let Limits { timeout_ms, memory_bytes, .. } = effective.limits;
+        let grants = Some(in_short(&effective.grants)).filter(|grants| !grants.is_empty());
+        let grants = grants.unwrap_or_else(|| "reaches nothing".to_owned());
+        fields.push((
+            "gets",
+            format!("{kind}: timeout {timeout_ms} ms; memory {} MiB; {grants}", memory_bytes >> 20),
+        ));
+        fields.extend(effective.notes.iter().map(|note| ("note", note.clone())));
     }
     for (name, list) in
         [("producers", answer.producers), ("imports", answer.imports), ("exports", answer.exports)]

@@ -105,7 +105,13 @@ impl Published {
                     Err(problems) => {
                         let message = problems.to_string();
                         let since_ms = self.since(path, &message).unwrap_or(wall_ms);
-                        statuses.push(broken_manifest(path, file, message, since_ms));
+                        statuses.push(match manifest.good() {
+                            Some(_) => broken_manifest(path, file, message, since_ms),
+                            None => {
+                                let sha256 = Some(good.module.sha256().to_owned());
+                                broken(path.clone(), &file.stem, sha256, one_line(&message), since_ms)
+                            }
+                        });
                         None
                     }
                 },
@@ -157,7 +163,9 @@ impl Published {
     /// Since when this has been wrong with the manifest of the module at `path`.
     fn since(&self, path: &Path, message: &str) -> Option<u64> {
         let toml = path.with_extension("toml");
-        let same = |s: &&HandlerStatus| s.file == toml && s.error.as_deref() == Some(&*one_line(message));
+        let same = |s: &&HandlerStatus| {
+            (s.file == toml || s.file == path) && s.error.as_deref() == Some(&*one_line(message))
+        };
         self.files.iter().find(same).map(|status| status.since_ms)
     }
 
@@ -189,7 +197,8 @@ impl Published {
         };
         for status in statuses.iter().filter(is_new) {
             let Some(error) = &status.error else { continue };
-            if status.sha256.is_some() && error.contains("is already served by") {
+            let serves_no_kind = error.contains("is already served by") || error.contains("declares no kind");
+            if status.sha256.is_some() && serves_no_kind {
                 tracing::error!(file = %status.file.display(), error, "handler does not serve");
             } else if status.file.extension().is_some_and(|extension| extension == "toml") {
                 tracing::error!(file = %status.file.display(), error, "manifest does not count");

@@ -5,9 +5,10 @@
 
 use std::path::Path;
 
-use crate::manifest;
+use crate::config::Problems;
+use crate::manifest::{self, Effective, Operator};
 use crate::names::Name;
-use crate::sandbox::{Inspection, inspect};
+use crate::sandbox::{Declared, Inspection, inspect};
 
 use super::RegistryConfig;
 
@@ -18,13 +19,20 @@ pub struct Verdict {
     pub inspection: Inspection,
     /// The kinds that it serves, or would if nothing else stood against it.
     pub kinds: Vec<Name>,
+    /// What the handler of each gets.
+    pub gets: Vec<(Name, Effective)>,
     /// Why a runner does not serve it.
     pub refusal: Option<String>,
 }
 
-/// Looks at the file `path` with these bytes as a runner would, without running anything. Blocking: it
-/// compiles the module.
+/// Looks at the file `path` with these bytes, and at the manifest beside it, as a runner of an operator without secrets and
+/// ceiling would, without running anything. Blocking: it compiles the module.
 pub fn verdict(path: &Path, bytes: &[u8]) -> Verdict {
+    verdict_by(path, bytes, &Operator::default())
+}
+
+/// The same by this operator's word.
+pub fn verdict_by(path: &Path, bytes: &[u8], operator: &Operator) -> Verdict {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let looked_at = stem(&name);
     let stem = looked_at.unwrap_or(&name);
@@ -35,12 +43,31 @@ pub fn verdict(path: &Path, bytes: &[u8]) -> Verdict {
     let refused = by_name
         .or_else(|| inspection.refusal.as_ref().map(ToString::to_string))
         .or_else(|| looked_at.is_none().then(unseen));
-    let (kinds, refusal) = match manifest::kinds(stem, &inspection.declared, None) {
+    let gets = gets(path, stem, &inspection.declared, operator);
+    let (gets, refusal) = match gets {
         Ok(_) if is_reserved(stem) => (Vec::new(), refused),
-        Ok(kinds) => (kinds, refused),
-        Err(no_kind) => (Vec::new(), refused.or(Some(no_kind.to_string()))),
+        Ok(gets) => (gets, refused),
+        Err(problems) => (Vec::new(), refused.or(Some(problems.to_string().replace('\n', "; ")))),
     };
-    Verdict { inspection, kinds, refusal }
+    let kinds = gets.iter().map(|(kind, _)| kind.clone()).collect();
+    Verdict { inspection, kinds, gets, refusal }
+}
+
+/// What each handler of a module gets, by the manifest that lies beside it now.
+fn gets(
+    path: &Path,
+    stem: &str,
+    declared: &[Declared],
+    operator: &Operator,
+) -> Result<Vec<(Name, Effective)>, Problems> {
+    let manifest = super::manifest_beside(path)?;
+    let kinds = manifest::kinds(stem, declared, manifest.as_ref())?;
+    let of = |kind: Name| {
+        let declared = declared.iter().find(|declared| declared.kind == kind);
+        let effective = manifest::effective(&kind, declared, manifest.as_ref(), operator)?;
+        Ok((kind, effective))
+    };
+    kinds.into_iter().map(of).collect()
 }
 
 /// The stem of a module file's name, or `None` for a file that a runner does not look at.
