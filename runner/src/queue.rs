@@ -587,7 +587,8 @@ pub trait Store: Send + Sync + 'static {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError>;
 
     /// Writes what became of claimed jobs, up to [`BATCH_MAX`], and answers for each in order. The effects of a completion are
-    /// written in the same step as itself, or not at all; effects of other outcomes are dropped. Safe to repeat.
+    /// written in the same step as itself, or not at all; effects of other outcomes are dropped. Settlements of a call with effects may be
+    /// written one after the other: where one is refused, those before it may be written already. Safe to repeat.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError>;
 
     /// Writes logs and progress of running jobs, and answers for each in order.

@@ -14,6 +14,7 @@ mod crowd;
 mod damage;
 mod doctor;
 mod enqueueing;
+mod keeping;
 mod listing;
 mod model;
 mod operating;
@@ -127,7 +128,8 @@ macro_rules! conformance {
                 changes_of_one_batch_follow_each_other
                 state_of_any_other_outcome_or_a_stale_lease_is_dropped
                 a_cancelled_job_in_conflict_does_not_come_back
-                a_conflict_keeps_place_and_priority
+                a_conflict_keeps_place_and_priority;
+            keeping:
                 operators_see_and_change_state
                 buckets_of_two_namespaces_never_meet
                 a_copy_brings_state_and_a_repeat_only_what_is_missing;

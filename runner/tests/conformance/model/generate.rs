@@ -1,5 +1,6 @@
 //! Which step comes next: a random one that fits what is there, so that most of them do something.
 
+use hourhand::effects::Progress;
 use hourhand::job::{DELAY_MS_MAX, Due, NewJob, State};
 use hourhand::names::{JobId, Name};
 use hourhand::queue::{
@@ -35,7 +36,8 @@ pub(super) fn next(random: &mut Random, model: &Model, crew: &mut Crew, now_ms: 
         22..=40 => Op::Claim(claim(random, model, crew)),
         41..=59 => super::generate_jobs::settle(random, model, crew, now_ms),
         60..=63 => Op::WriteLogs(logs(random, model, crew)),
-        64..=66 => Op::Heartbeat(crew.session(random)),
+        64 => super::generate_effects::by_hand(random),
+        65..=66 => Op::Heartbeat(crew.session(random)),
         67 => Op::EndSession(crew.session(random)),
         68..=71 => reclaim(random, model, crew),
         72..=75 => Op::Cancel(jobs(random, model, crew, 3), retention(random)),
@@ -183,7 +185,11 @@ fn logs(random: &mut Random, model: &Model, crew: &Crew) -> Vec<LogWrite> {
         let Some(seen) = lease(random, model, crew) else { break };
         let attempt = model.leased(&seen.lease).and_then(|key| Some(model.jobs.get(&key)?.taken()?.attempt));
         let text = format!("line {}\n", random.below(1_000)).repeat(random.below(4));
-        logs.push(LogWrite { lease: seen.lease, attempt: attempt.unwrap_or(1), text, progress: None });
+        let progress = random.once_in(2).then(|| Progress {
+            percent: random.below(101) as u8,
+            message: random.pick(&["", "1 of 2", "two\nlines"]).to_owned(),
+        });
+        logs.push(LogWrite { lease: seen.lease, attempt: attempt.unwrap_or(1), text, progress });
     }
     logs
 }
