@@ -8,6 +8,9 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+#[path = "../../runner/tests/guests/mod.rs"]
+mod guests;
+
 mod architecture;
 mod cancelling;
 mod cli;
@@ -35,8 +38,10 @@ mod pictures;
 mod readme;
 mod recovery;
 mod reload;
+mod reload_files;
 mod reports;
 mod service;
+mod soak_handlers;
 mod stopping;
 mod tls;
 mod webhook;
