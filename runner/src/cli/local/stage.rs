@@ -72,9 +72,15 @@ impl Stage {
         for artifact in artifacts {
             place(artifact, dir.path())?;
         }
-        let sandbox = Sandbox::new(SandboxConfig { concurrency: 1, cache_dir, ..SandboxConfig::default() });
-        let sandbox = sandbox.map_err(|e| Fault::failed(e.to_string()))?;
-        let registry = Registry::start(RegistryConfig::new(dir.path().to_owned()), Arc::clone(&sandbox));
+        // By the operator's word, as a runner here would: secrets, ceiling and all.
+        let settings = context.layers.operator();
+        let memory_bytes_max = crate::app::memory_bytes_max(settings);
+        let operator = Arc::new(crate::app::operator(settings)?);
+        let sandbox =
+            SandboxConfig { concurrency: 1, memory_bytes_max, cache_dir, ..SandboxConfig::default() };
+        let sandbox = Sandbox::new(sandbox).map_err(|e| Fault::failed(e.to_string()))?;
+        let config = RegistryConfig { operator, ..RegistryConfig::new(dir.path().to_owned()) };
+        let registry = Registry::start(config, Arc::clone(&sandbox));
         let registry = registry.map_err(|e| Fault::failed(e.to_string()))?;
         registry.settled().await;
         let snapshot = registry.snapshot();
