@@ -11,4 +11,5 @@ pub mod guests;
 pub mod hourhand;
 pub mod photographs;
 pub mod redis_server;
+pub mod toolchain;
 pub mod waiting;

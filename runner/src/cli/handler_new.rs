@@ -49,6 +49,7 @@ pub(super) fn run(context: &mut Context, args: &NewArgs) -> Result<Code, Fault> 
         return Ok(Code::Done);
     }
     context.out.line(&dir.display().to_string());
+    context.out.flush();
     if let Some(sdk) = &sdk {
         note(&format!("hourhand-sdk: {}", sdk.said));
     }

@@ -131,7 +131,10 @@ fn place(artifact: &Artifact, dir: &Path) -> Result<(), Fault> {
 }
 
 /// Refuses what a runner would not even look at.
-fn check_module(file: &Path) -> Result<(), Fault> {
+///
+/// # Errors
+/// What is wrong with the file or its name.
+pub(in crate::cli) fn check_module(file: &Path) -> Result<(), Fault> {
     let shown = file.display();
     let facts = fs::metadata(file).map_err(|error| Fault::usage(format!("cannot read {shown}: {error}")))?;
     if !facts.is_file() {
