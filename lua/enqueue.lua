@@ -498,7 +498,7 @@ local function leave(target)
   two(pasts, target.rid, moved_past(target))
   if target.replaced then
     table.insert(logs, target.rid)
-    for attempt in string.gmatch(redis.call('HGET', LOGS, target.rid) or '', '%d+') do
+    for attempt in string.gmatch(string.match(redis.call('HGET', LOGS, target.rid) or '', '^[^\n]*'), '%d+') do
       table.insert(logs, target.rid .. ':' .. attempt)
     end
   end

@@ -1,13 +1,14 @@
 #!lua
 -- import: takes things from another store, all or none; what is there already is left alone.
 --
--- KEYS  the globals, then seven for each lane (see includes/lanes.lua), which become known
+-- KEYS  the globals, then seven for each lane (see includes/lanes.lua), which become known; then the entries of buckets
 -- ARGV  name of the source, its last number; lanes; then for each thing its letter and
 --         j: lane, record, place, id, state (w c x d), attempt, crashes, due_ms, priority (h n l), the record as
 --            enqueue.lua has it, the past (see includes/past.lua) before the place and after it, both '' for none, and for a finished
 --            job end, bytes, expire_ms, forget_ms; then how many logs, and attempt and text of each
 --         i: queue, id, state, due_ms, forget_ms
 --         q: queue, 1 when it is paused else 0, jobs enqueued and completed, attempts failed
+--         s: bucket, the place of its entries in KEYS, key, version, value
 --         e: nothing: everything up to the last number was copied
 -- Returns for each thing: copied, there, or before when an earlier copy that came to its end had brought it
 -- Errors Redis itself refuses with OOM when it is at its memory limit.
@@ -24,6 +25,7 @@
 --- @include lanes
 --- @include waiting
 --- @include finish
+--- @include state
 
 local source, last = ARGV[1], tonumber(ARGV[2])
 local lanes, _, at = lanes_read(3)
@@ -88,14 +90,14 @@ local function take(queue, id, value)
   hset(IDS, queue .. '/' .. id, value)
 end
 
-local function take_logs(rid, from, count)
+local function take_logs(rid, progress, from, count)
   local attempts = {}
   for i = 1, count do
     attempts[i] = ARGV[from + 2 * i - 2]
     hset(LOGS, rid .. ':' .. attempts[i], ARGV[from + 2 * i - 1])
   end
   if count > 0 then
-    hset(LOGS, rid, table.concat(attempts, ' '))
+    hset(LOGS, rid, table.concat(attempts, ' ') .. (progress ~= '' and '\n' .. progress or ''))
   end
 end
 
@@ -114,7 +116,7 @@ local function import_job(i)
   if ARGV[i + 10] ~= '' then
     hset(PAST, rid, ARGV[i + 10] .. ' ' .. place .. ' ' .. ARGV[i + 11])
   end
-  take_logs(rid, i + 17, tonumber(ARGV[i + 16]))
+  take_logs(rid, ARGV[i + 16], i + 18, tonumber(ARGV[i + 17]))
   if state == 'w' then
     local member = ARGV[i + 10] == '' and rid or member_long(place, rid, attempt, crashes)
     wait_in(lane[part_of(ARGV[i + 8], crashes)], lane.name, due, member)
@@ -163,21 +165,46 @@ local function import_queue(i)
   return known and 'there' or 'copied'
 end
 
+-- Its version is a number of the source, and so tells whether an earlier copy had brought it.
+local buckets = {}
+local function import_state(i)
+  local name, key, field, version = ARGV[i], KEYS[tonumber(ARGV[i + 1])], ARGV[i + 2], tonumber(ARGV[i + 3])
+  if not buckets[name] then
+    expect('hash', key)
+    expect('hash', HOLDINGS)
+    buckets[name] = { bucket = bucket_open(name, key), taken = {} }
+  end
+  local bucket = buckets[name]
+  if bucket.taken[field] or redis.call('HEXISTS', key, field) == 1 then
+    return 'there'
+  elseif version <= numbers[1] then
+    return 'before'
+  end
+  bucket.taken[field] = true
+  bucket_put(bucket.bucket, field, nil, digits(tonumber(placed(version))), ARGV[i + 4])
+  return 'copied'
+end
+
 while at <= #ARGV do
   local letter, answer = ARGV[at], nil
   if letter == 'j' then
     answer = import_job(at + 1)
-    at = at + 18 + 2 * tonumber(ARGV[at + 17])
+    at = at + 19 + 2 * tonumber(ARGV[at + 18])
   elseif letter == 'i' then
     answer, at = import_id(at + 1), at + 6
   elseif letter == 'q' then
     answer, at = import_queue(at + 1), at + 6
+  elseif letter == 's' then
+    answer, at = import_state(at + 1), at + 6
   else
     numbers[1], answer, at = math.max(numbers[1], last), 'copied', at + 1
   end
   reply[#reply + 1] = answer
 end
 
+for _, opened in pairs(buckets) do
+  bucket_close(opened.bucket)
+end
 for i, number in ipairs(numbers) do
   numbers[i] = digits(number)
 end

@@ -1,6 +1,6 @@
 #!lua flags=allow-oom
 -- requeue: brings finished jobs back as new, and makes scheduled ones due now. Attempt and crashes
--- are reset; id and history stay; they take a new place in the order.
+-- are reset, progress is gone; id, history and logs stay; they take a new place in the order.
 --
 -- KEYS  the globals, then seven for each lane (see includes/lanes.lua)
 -- ARGV  bytes_max, lanes, then lane and record id for each job
@@ -40,6 +40,10 @@ local answers = each_job(at, tonumber(ARGV[1]), lanes, function(job, lane)
   past.due, past.order = digits(NOW_MS), string.format('%014.0f', sequence)
   past.bytes, past.expire, past.forget = 0, '0', '0'
   past_note(past, 'requeued')
+  local logs = redis.call('HGET', LOGS, job.rid)
+  if logs and string.find(logs, '\n', 1, true) then
+    hset(LOGS, job.rid, string.match(logs, '^[^\n]*'))
+  end
   hset(PAST, job.rid, past_text(past))
   wait_in(lane[part_of(job.priority, 0)], lane.name, past.due, member_long(past.order, job.rid, 0, 0))
   return 'done'

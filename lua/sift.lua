@@ -29,7 +29,7 @@ local function sift_log(field, text)
   if not rid or not has_record(rid) then
     message = 'its job has no record'
   elseif attempt ~= '' then
-    local attempts = redis.call('HGET', LOGS, rid) or ''
+    local attempts = string.match(redis.call('HGET', LOGS, rid) or '', '^[^\n]*')
     message = not string.find(' ' .. attempts .. ' ', ' ' .. attempt .. ' ', 1, true) and 'its job does not list it' or nil
   end
   if message then

@@ -25,7 +25,7 @@ local function done_parse(member)
   return { rid = rid, bytes = tonumber(bytes), expire = tonumber(expire), due = due, forget = forget, id = id or '' }
 end
 
--- Stages the removal of a job's logs. The list of its attempts is under the record id itself.
+-- Stages the removal of a job's logs. The list of its attempts is under the record id itself, with its progress behind it.
 local logs_kept = nil
 local function drop_logs(rid)
   if logs_kept == nil then
@@ -33,7 +33,7 @@ local function drop_logs(rid)
   end
   local attempts = logs_kept and redis.call('HGET', LOGS, rid)
   if attempts then
-    for attempt in string.gmatch(attempts, '%d+') do
+    for attempt in string.gmatch(string.match(attempts, '^[^\n]*'), '%d+') do
       hdel(LOGS, rid .. ':' .. attempt)
     end
     hdel(LOGS, rid)

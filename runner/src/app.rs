@@ -9,7 +9,8 @@ use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::clock::monotonic;
-use crate::config::{RunSettings, StoreSettings};
+use crate::config::{Problems, RunSettings, StoreSettings};
+use crate::manifest::{Operator, OperatorSettings};
 use crate::queue::redis::{RedisOptions, RedisStore};
 use crate::queue::sqlite::{SqliteOptions, SqliteStore};
 use crate::queue::{SessionId, Store, StoreError};
@@ -113,6 +114,7 @@ async fn serve(
     audience: Option<Audience>,
 ) -> anyhow::Result<RunnerEnd> {
     let mut stop = StopSignals::new()?;
+    let operator = Arc::new(operator(&settings.operator)?);
     let missing = settings.store.missing_file();
     let store = open_store(&settings.store)?;
     if let Some(file) = missing {
@@ -123,7 +125,7 @@ async fn serve(
         lease_ms = settings.lease.as_millis() as u64, "the runner starts"
     );
     let sandbox = Sandbox::new(sandbox_config(&settings))?;
-    let registry = Registry::start(registry_config(&settings), Arc::clone(&sandbox))?;
+    let registry = Registry::start(registry_config(&settings, operator), Arc::clone(&sandbox))?;
     let manager =
         Arc::new(ServiceManager::find().context("cannot start the thread that tells the service manager")?);
     let Some(identity) = first_contact(&*store, &manager, &mut stop).await? else {
@@ -163,20 +165,45 @@ async fn serve(
     }
 }
 
+/// What the operator says, with the secrets looked up.
+///
+/// # Errors
+/// All secrets that are not to be had.
+pub fn operator(settings: &OperatorSettings) -> Result<Operator, Problems> {
+    let variable = |name: &str| std::env::var(name).ok();
+    Ok(settings
+        .resolve(variable, |path| std::fs::read(path))?
+        .with_real_dirs(|dir| std::fs::canonicalize(dir)))
+}
+
+/// The same without secrets, for whoever runs no jobs.
+pub fn operator_without_secrets(settings: &OperatorSettings) -> Operator {
+    let variable = |name: &str| std::env::var(name).ok();
+    settings.without_secrets(variable).with_real_dirs(|dir| std::fs::canonicalize(dir))
+}
+
 fn sandbox_config(settings: &RunSettings) -> SandboxConfig {
     SandboxConfig {
         concurrency: settings.concurrency,
-        memory_bytes_max: crate::sandbox::Limits::default().memory_bytes,
+        memory_bytes_max: memory_bytes_max(&settings.operator),
         memory_bytes_total: settings.memory_bytes_total,
         cache_dir: settings.cache_dir.clone(),
+        io: Some(tokio::runtime::Handle::current()),
+        resolver: None,
     }
 }
 
-fn registry_config(settings: &RunSettings) -> RegistryConfig {
+/// The largest memory of a handler, which the pool is made for.
+pub fn memory_bytes_max(operator: &OperatorSettings) -> u64 {
+    operator.ceiling.memory_bytes.unwrap_or(crate::sandbox::Limits::default().memory_bytes)
+}
+
+fn registry_config(settings: &RunSettings, operator: Arc<Operator>) -> RegistryConfig {
     RegistryConfig {
         dir: settings.handlers.clone(),
         scan_every: SCAN_EVERY,
         module_bytes_max: MODULE_BYTES_MAX,
+        operator,
     }
 }
 

@@ -11,6 +11,7 @@ use clap::{CommandFactory, Parser};
 mod args;
 mod args_jobs;
 mod args_local;
+mod args_state;
 mod bulk;
 mod context;
 mod copy;
@@ -34,6 +35,7 @@ mod queues;
 mod run;
 mod secret;
 mod show;
+mod state;
 mod table;
 mod verbs;
 
@@ -110,6 +112,7 @@ async fn ask(command: &Command, context: &mut Context) -> Result<Code, Fault> {
         Command::Job(command) => jobs::run(context, command).await,
         Command::Queue(command) => queues::run(context, command).await,
         Command::Dead(command) => dead::run(context, command).await,
+        Command::State(command) => state::run(context, command).await,
         Command::Runner(RunnerCommand::List) => queues::runner_list(context).await,
         Command::Stats => queues::stats(context).await,
         Command::Doctor { repair } => doctor::run(context, *repair).await,

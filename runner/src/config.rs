@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
+use crate::manifest::OperatorSettings;
 use crate::names::Name;
 use crate::queue::{IdMemory, Retention};
 use crate::wire::units;
@@ -26,7 +27,8 @@ pub use layers::Layers;
 use machine::Machine;
 use reader::Reader;
 pub use store::{StoreSettings, StoreUrl};
-use values::{between, concurrency, dir, dir_or_off, limit, memory_total, names, runner_name, whole};
+use values::{between, concurrency, dir, dir_or_off, memory_total, names, runner_name};
+pub(crate) use values::{limit, whole};
 
 /// The namespace when nobody names one.
 pub const NAMESPACE_DEFAULT: &str = "hourhand";
@@ -157,6 +159,8 @@ pub struct RunSettings {
     pub cache_dir: Option<PathBuf>,
     /// Where this host's sessions hold their locks.
     pub state_dir: PathBuf,
+    /// What the operator says for all handlers.
+    pub operator: OperatorSettings,
 }
 
 impl RunSettings {
@@ -196,6 +200,7 @@ impl RunSettings {
             memory_bytes_total,
             cache_dir,
             state_dir,
+            operator: layers.operator().clone(),
         })
     }
 }

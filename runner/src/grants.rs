@@ -3,6 +3,7 @@
 //! The default grants nothing. `manifest` makes these from what was written; the sandbox keeps to them.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use ipnet::IpNet;
@@ -103,9 +104,11 @@ impl Origin {
     /// Whether a request by `scheme` to `host` and `port` is meant. `host` is in lower case, without brackets and without
     /// a dot at its end.
     pub fn allows(&self, scheme: Scheme, host: &str, port: u16) -> bool {
+        let address = host.parse::<IpAddr>().ok();
         let named = match self.host.strip_prefix('*') {
-            Some(suffix) => host.len() > suffix.len() && host.ends_with(suffix),
-            None => self.host == host,
+            Some(suffix) => address.is_none() && host.len() > suffix.len() && host.ends_with(suffix),
+            // An IPv6 address has many texts.
+            None => self.host == host || (address.is_some() && self.host.parse().ok() == address),
         };
         named && self.scheme == scheme && self.port == port
     }

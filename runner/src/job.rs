@@ -6,7 +6,7 @@ use std::str::FromStr;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 
-use crate::effects::Progress;
+use crate::effects::ProgressSeen;
 use crate::names::{JobId, Name};
 use crate::outcome::{Failure, HistoryEvent};
 
@@ -342,8 +342,8 @@ pub struct JobView {
     pub error: Option<Failure>,
     /// What the handler returned, if it is kept.
     pub result: Option<Bytes>,
-    /// How far the last attempt that told had come.
-    pub progress: Option<Progress>,
+    /// How far the attempt that runs or ran last has come, if it told.
+    pub progress: Option<ProgressSeen>,
     /// The first 10 and the last 40 events of its life.
     pub history: Vec<HistoryEvent>,
 }

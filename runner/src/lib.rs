@@ -8,6 +8,7 @@ pub mod clock;
 pub mod effects;
 pub mod grants;
 pub mod job;
+pub mod manifest;
 pub mod names;
 pub mod outcome;
 pub mod wire;

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
-use crate::effects::{Effects, Progress, StateFound};
+use crate::effects::{BucketSeen, Effects, Progress, StateEntry, StateFound};
 use crate::job::{Due, Job, JobView, NewJob, State};
 use crate::names::{JobId, Name};
 use crate::outcome::Outcome;
@@ -226,6 +226,14 @@ pub struct Settlement {
     pub effects: Option<Box<Effects>>,
 }
 
+impl Settlement {
+    /// The effects that commit with it: those of a completion, if there are any.
+    pub(crate) fn commits(&self) -> Option<&Effects> {
+        let effects = self.effects.as_deref().filter(|effects| !effects.is_empty())?;
+        matches!(self.outcome, Outcome::Completed { .. }).then_some(effects)
+    }
+}
+
 /// Facts of one run, on the store's clock.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct RunFacts {
@@ -249,7 +257,8 @@ pub enum Settled {
     /// The lease is not valid any more: nothing changed.
     Stale,
     /// State that the run had read has changed since, or cannot take its change: none of its effects is written, and the job
-    /// is back in its place, its attempt unspent.
+    /// is back in its place, its attempt unspent (or cancelled, if somebody wanted that meanwhile). Also when an earlier
+    /// call of which the reply was lost found it so.
     Conflict,
 }
 
@@ -373,7 +382,7 @@ pub struct LogWrite {
     pub attempt: u32,
     /// The whole log of the attempt so far, capped by whoever writes. Replaces what was there.
     pub text: String,
-    /// How far the attempt has come, if it says. Replaces what was there.
+    /// How far the attempt has come, if it says: it takes the place of what was there, which stays otherwise.
     pub progress: Option<Progress>,
 }
 
@@ -575,10 +584,11 @@ pub trait Store: Send + Sync + 'static {
     /// Takes due jobs under a lease.
     async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError>;
 
-    /// Writes what became of claimed jobs, up to [`BATCH_MAX`], and answers for each in order.
+    /// Writes what became of claimed jobs, up to [`BATCH_MAX`], and answers for each in order. The effects of a completion are
+    /// written in the same step as itself, or not at all; effects of other outcomes are dropped. Safe to repeat.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError>;
 
-    /// Writes logs of running jobs, and answers for each in order.
+    /// Writes logs and progress of running jobs, and answers for each in order.
     async fn write_logs(&self, logs: &[LogWrite]) -> Result<Vec<Settled>, StoreError>;
 
     /// Shows that a session is alive, and looks around.
@@ -639,6 +649,22 @@ pub trait Store: Send + Sync + 'static {
 
     /// Deletes scheduled and ready jobs of a queue, up to a bound: how many, and whether there are more.
     async fn purge(&self, queue: &Name) -> Result<(u64, bool), StoreError>;
+
+    /// A page of the buckets of state that hold anything, in order of name.
+    async fn buckets(&self, cursor: Option<String>) -> Result<Page<BucketSeen>, StoreError>;
+
+    /// A page of a bucket's entries, in no order. Each that is there during the whole iteration comes at least once.
+    async fn state_page(&self, bucket: &Name, cursor: Option<String>)
+    -> Result<Page<StateEntry>, StoreError>;
+
+    /// Sets an entry of a bucket, whatever is there; its version.
+    async fn set_state(&self, bucket: &Name, key: &str, value: &[u8]) -> Result<u64, StoreError>;
+
+    /// Deletes an entry of a bucket; whether there was one.
+    async fn delete_state(&self, bucket: &Name, key: &str) -> Result<bool, StoreError>;
+
+    /// Deletes entries of a bucket, up to a bound: how many, and whether there are more.
+    async fn empty_bucket(&self, bucket: &Name) -> Result<(u64, bool), StoreError>;
 
     /// Counts of every queue.
     async fn counts(&self) -> Result<Counts, StoreError>;

@@ -7,6 +7,7 @@
 mod files;
 mod folder;
 mod loading;
+mod manifests;
 mod publish;
 mod tracked;
 mod verdict;
@@ -27,14 +28,15 @@ use parking_lot::Mutex;
 use crate::backoff::Backoff;
 use crate::clock;
 use crate::grants::Grants;
+use crate::manifest::{Keep, Operator};
 use crate::names::Name;
-use crate::queue::Retention;
 use crate::sandbox::{Limits, Module, Sandbox};
 
 use files::Files;
 use loading::LoadOrder;
 use publish::Published;
 
+pub use manifests::manifest_beside;
 pub use verdict::{Verdict, verdict};
 
 /// A loop that panicked begins again after this.
@@ -49,12 +51,14 @@ pub struct RegistryConfig {
     pub scan_every: Duration,
     /// Files larger than this are refused unread, in bytes.
     pub module_bytes_max: u64,
+    /// What the operator says for all handlers.
+    pub operator: Arc<Operator>,
 }
 
 impl RegistryConfig {
-    /// The defaults for a folder: a scan every 2 s, modules of up to 64 MiB.
+    /// The defaults for a folder: a scan every 2 s, modules of up to 64 MiB, an operator without secrets and ceiling.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, scan_every: Duration::from_secs(2), module_bytes_max: 64 << 20 }
+        Self { dir, scan_every: Duration::from_secs(2), module_bytes_max: 64 << 20, operator: Arc::default() }
     }
 }
 
@@ -101,10 +105,12 @@ pub struct Handler {
     pub concurrency: Option<u32>,
     /// Turns that this kind has for each turn of a kind of weight 1.
     pub weight: u32,
+    /// Attempts that no job of it may exceed, whoever asked for more.
+    pub attempts_cap: Option<u32>,
     /// How long its completed and cancelled jobs are kept, where the manifest says so.
-    pub retention_finished: Option<Retention>,
+    pub retention_finished: Keep,
     /// How long its dead letters are kept, where the manifest says so.
-    pub retention_dead: Option<Retention>,
+    pub retention_dead: Keep,
 }
 
 /// How a file, or one kind of it, is doing.
@@ -146,6 +152,14 @@ pub struct HandlerStatus {
     pub error: Option<String>,
     /// What a job may use.
     pub limits: Limits,
+    /// What it may reach. Its secrets are not for lists.
+    pub grants: Arc<Grants>,
+    /// Jobs of this kind that one runner runs at once; no bound of its own when `None`.
+    pub concurrency: Option<u32>,
+    /// Turns that this kind has for each turn of a kind of weight 1.
+    pub weight: u32,
+    /// What module, manifest and ceiling do not agree about: the narrower counts.
+    pub notes: Vec<String>,
 }
 
 /// All handlers at one moment. Immutable.
@@ -289,6 +303,11 @@ impl Shared {
             // The load thread is gone only when we are about to be.
             let _ = orders.send(order);
         }
+        let manifests = self.files.lock().manifests_due(clock::monotonic());
+        for (path, id) in manifests {
+            let read = manifests::read(&path, &id);
+            self.files.lock().manifest_read(&path, id, read, clock::monotonic(), clock::wall_ms());
+        }
         self.publish();
     }
 
@@ -296,7 +315,7 @@ impl Shared {
     fn publish(&self) {
         let mut published = self.published.lock();
         let files = self.files.lock();
-        let snapshot = published.next(&files, &self.sandbox, clock::wall_ms());
+        let snapshot = published.next(&files, &self.sandbox, &self.config.operator, clock::wall_ms());
         let settled = files.initial_settled(clock::monotonic());
         drop(files);
         if let Some(snapshot) = snapshot {

@@ -7,19 +7,25 @@
 mod bindings;
 mod cache;
 mod check;
+mod children;
 mod classify;
+mod command;
 mod declared;
 mod engine;
 mod facts;
 mod guest;
+mod host_calls;
+mod http;
 mod inspect;
 mod limiter;
 mod load;
 mod log;
+mod remembered;
 mod run;
 mod sections;
 mod services;
 mod stop;
+mod stranger;
 mod turns;
 mod world;
 mod wrap;
@@ -31,6 +37,7 @@ use bytes::Bytes;
 
 use crate::backoff::Backoff;
 use crate::effects::Effects;
+use crate::grants::Origin;
 use crate::names::Name;
 use crate::outcome::{RunEnd, capped};
 
@@ -40,9 +47,11 @@ use load::Loader;
 use run::Ground;
 use turns::Turns;
 
-pub use facts::Form;
+pub use children::Incarnation;
+pub use facts::{Form, Role};
+pub use http::Resolver;
 pub use inspect::{INTERFACE_VERSION, Inspection, inspect};
-pub use load::Module;
+pub use load::{Build, Module};
 pub use log::JobLog;
 pub use services::{HttpAnswers, Offer, Services};
 pub use stop::{Stop, StopSignal};
@@ -62,6 +71,10 @@ pub struct SandboxConfig {
     pub memory_bytes_total: u64,
     /// Where compiled code is kept between starts; nowhere when `None`.
     pub cache_dir: Option<PathBuf>,
+    /// Where input and output of guests go on (HTTP requests); where the guest runs when `None`.
+    pub io: Option<tokio::runtime::Handle>,
+    /// Who looks up the names in HTTP requests; this machine when `None`.
+    pub resolver: Option<Arc<dyn Resolver>>,
 }
 
 /// What one job may use.
@@ -101,10 +114,30 @@ pub struct Declared {
     pub backoff: Option<Backoff>,
     /// Keep results over 4 KiB.
     pub keep_results: bool,
+    /// What it wants beside that.
+    pub asks: Asks,
+}
+
+/// What a module says that one of its handlers wants. It says nothing of what is `None`, and takes what its manifest grants;
+/// where it does say, it has no more than that.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Asks {
+    /// Memory of a job, in bytes.
+    pub memory_bytes: Option<u64>,
+    /// Where it wants to send HTTP requests.
+    pub http: Option<Vec<Origin>>,
+    /// Environment variables that it wants to see.
+    pub env: Option<Vec<String>>,
+    /// Secrets that it wants to use.
+    pub secrets: Option<Vec<String>>,
+    /// Whether it wants state.
+    pub state: Option<bool>,
+    /// Kinds that it wants to enqueue: names, or `prefix*`.
+    pub enqueue: Option<Vec<String>>,
 }
 
 /// What the guest is told of its job.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Default)]
 pub struct GuestJob {
     /// The job's id.
     pub id: String,
@@ -126,7 +159,12 @@ pub struct GuestJob {
     pub facts: Vec<(String, String)>,
     /// The bytes that were enqueued.
     pub payload: Bytes,
+    /// Which run of it this is; the guest is not told.
+    pub incarnation: Incarnation,
 }
+
+/// Calls of the host that one attempt may make, but for lines of its log. Over it, it is stopped: reason `denied`.
+pub const HOST_CALLS_MAX: u64 = 10_000_000;
 
 /// What a run was.
 #[derive(Debug, Clone, PartialEq)]
@@ -146,6 +184,8 @@ impl Default for SandboxConfig {
             memory_bytes_max: MEMORY_BYTES_DEFAULT,
             memory_bytes_total: 4 << 30,
             cache_dir: None,
+            io: None,
+            resolver: None,
         }
     }
 }
@@ -237,6 +277,7 @@ impl Sandbox {
                 engine,
                 meter: Arc::new(MemoryMeter::new(config.memory_bytes_total)),
                 turns: Turns::new(guest_threads()),
+                http: Arc::new(http::Client::new(config.io, config.resolver)),
             },
             loader,
             pooled,
@@ -279,6 +320,12 @@ impl Sandbox {
         log: Arc<JobLog>,
     ) -> RunReport {
         run::run(&self.ground, module, job, limits, offer, stop, log).await
+    }
+
+    /// Lets guests' calls to the outside be made, which they may at first, or stops those that are under way and those to come: for a
+    /// runner whose jobs may be somebody else's by now.
+    pub fn allow_calls(&self, allowed: bool) {
+        self.ground.http.set_open(allowed);
     }
 
     /// Guest memory that running jobs use, in bytes.

@@ -18,15 +18,19 @@ use crate::worker::Worker;
 
 mod observer;
 pub mod session_file;
+mod touch;
 
 use observer::Observer;
+use touch::Touch;
 
 /// A prune step at least so often.
 const PRUNE_EVERY: Duration = Duration::from_secs(5);
 
 /// Starts the upkeep loops of a worker on the current runtime.
 pub(crate) fn start(worker: &Arc<Worker>, loops: &mut JoinSet<()>) {
-    loops.spawn(beat_loop(Arc::clone(worker)));
+    let touch = Touch::new();
+    loops.spawn(touch.watch(worker.config.lease, Arc::clone(&worker.sandbox)));
+    loops.spawn(beat_loop(Arc::clone(worker), touch));
     loops.spawn(prune_loop(Arc::clone(worker)));
 }
 
@@ -40,16 +44,18 @@ fn beat_every(lease: Duration) -> Duration {
 struct Upkeep {
     worker: Arc<Worker>,
     observer: Observer,
+    touch: Touch,
     /// Tokens that the walk before this one found in nobody's hand.
     unknown: HashSet<u64>,
 }
 
 /// Heartbeat, recalls, lost sessions, leases in nobody's hand.
-async fn beat_loop(worker: Arc<Worker>) {
+async fn beat_loop(worker: Arc<Worker>, touch: Touch) {
     let every = beat_every(worker.config.lease);
     let mut upkeep = Upkeep {
         observer: Observer::new(worker.config.lease, every),
         worker: Arc::clone(&worker),
+        touch,
         unknown: HashSet::new(),
     };
     while !worker.is_over() {
@@ -73,7 +79,9 @@ async fn beat_loop(worker: Arc<Worker>) {
 impl Upkeep {
     async fn beat(&mut self) -> Result<(), StoreError> {
         let worker = Arc::clone(&self.worker);
+        let sent = monotonic();
         let pulse = worker.beat().await?;
+        self.touch.beat(sent);
         worker.progress.beat();
         answer_recalls(&worker, &pulse.recalls);
         self.look_at_leases(&pulse).await

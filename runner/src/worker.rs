@@ -29,6 +29,7 @@ mod outage;
 mod policy;
 mod progress;
 mod run_job;
+mod services;
 mod settle;
 mod shortage;
 mod timer;
@@ -76,8 +77,9 @@ pub struct Worker {
     pub(crate) session: SessionId,
     pub(crate) store: Arc<dyn Store>,
     pub(crate) registry: Registry,
-    sandbox: Arc<Sandbox>,
+    pub(crate) sandbox: Arc<Sandbox>,
     guests: tokio::runtime::Handle,
+    io: tokio::runtime::Handle,
     pub(crate) hand: Hand,
     clock: parking_lot::Mutex<ClockTracker>,
     pub(crate) outage: Outage,
@@ -99,6 +101,8 @@ pub struct Worker {
     served_lanes: ArcSwap<HashSet<Lane>>,
     /// The last pass found nothing scheduled and nothing ready in the lanes that are served.
     pub(crate) saw_nothing_due: AtomicBool,
+    /// Runs whose effects met a change of what they had read.
+    conflicts: AtomicU64,
     ended: parking_lot::Mutex<Option<mpsc::UnboundedSender<Ended>>>,
     timer: parking_lot::Mutex<Option<timer::Timer>>,
 }
@@ -133,6 +137,7 @@ impl Worker {
             registry,
             sandbox,
             guests,
+            io: tokio::runtime::Handle::current(),
             clock: parking_lot::Mutex::default(),
             outage: Outage::default(),
             progress: Progress::default(),
@@ -148,6 +153,7 @@ impl Worker {
             lanes_wanted: AtomicBool::new(true),
             served_lanes: ArcSwap::default(),
             saw_nothing_due: AtomicBool::new(false),
+            conflicts: AtomicU64::new(0),
             ended: parking_lot::Mutex::new(Some(ended)),
             timer: parking_lot::Mutex::new(None),
         });
@@ -271,7 +277,8 @@ impl Worker {
         let mut held = self.hand.take_held(|job| job.lease.record == record && job.lease.token == token);
         let Some(job) = held.pop() else { return false };
         let outcome = crate::outcome::Outcome::Cancelled;
-        self.settle(run_job::settlement(self, &job.claimed, outcome, None), None);
+        let handler = run_job::pick_handler(self, &job.claimed);
+        self.settle(run_job::settlement(self, &job.claimed, handler.as_deref(), outcome, None), None);
         true
     }
 
@@ -298,11 +305,16 @@ impl Worker {
     }
 
     fn running_of(&self, job: &InHand) -> Arc<Running> {
+        let handler = run_job::pick_handler(self, &job.claimed);
+        let log_bytes = handler.map_or(Limits::default().log_bytes, |handler| handler.limits.log_bytes);
         Arc::new(Running {
             lease: job.claimed.lease.clone(),
             attempt: job.claimed.attempt,
             stop: StopSignal::new(),
-            log: Arc::new(JobLog::new(Limits::default().log_bytes)),
+            log: Arc::new(JobLog::new(log_bytes)),
+            told: services::Told::default(),
+            store: Arc::clone(&self.store),
+            io: self.io.clone(),
         })
     }
 

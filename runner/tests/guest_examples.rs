@@ -38,6 +38,7 @@ fn run(module: &Module, kind: &str, payload: &str) -> (RunEnd, String) {
         meta: vec![("tenant".to_owned(), "t1".to_owned())],
         facts: vec![("traceparent".to_owned(), "00-1".to_owned())],
         payload: payload.to_owned().into(),
+        ..GuestJob::default()
     };
     let limits = Limits { timeout_ms: 1_000, ..Limits::default() };
     let log = Arc::new(JobLog::new(limits.log_bytes));
@@ -72,6 +73,7 @@ fn what_the_attribute_says_is_what_the_module_declares() {
         max_attempts: Some(5),
         backoff: None,
         keep_results: false,
+        asks: hourhand::sandbox::Asks::default(),
     };
     assert_eq!(order.declared(), [expected]);
     assert!(declared(&load("thumbnail"), "thumbnail").keep_results);

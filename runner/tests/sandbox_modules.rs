@@ -30,9 +30,34 @@ fn refused() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
         ("a beginning", b"\0as".to_vec(), "3 bytes", ""),
         ("half a module", truncated(echo().build()), "ends too early", ""),
         ("native code", b"\x7fELF\x02\x01\x01\0\0\0".to_vec(), "native code", BUILD),
+        (
+            "compiled WebAssembly",
+            b"\x7fELF\x02\x01\x01\xc8\0\0\0".to_vec(),
+            ".cwasm",
+            "portable modules only",
+        ),
+        ("native code of Windows", b"MZ\x90\0\x03\0\0\0".to_vec(), "native code", BUILD),
+        ("a Rust library", b"!<arch>\n/   ".to_vec(), "static library", BUILD),
+        (
+            "Python",
+            b"import json\n\ndef handle(job):\n    pass\n".to_vec(),
+            "text, not WebAssembly",
+            "docs/handlers.md",
+        ),
+        (
+            "a script cut inside a character",
+            [&[b'x'; 511][..], "\u{e9}".as_bytes()].concat(),
+            "text",
+            "docs/handlers.md",
+        ),
+        ("an error page", b"<!DOCTYPE html><html>".to_vec(), "a web page", "download"),
+        ("gzip", b"\x1f\x8b\x08\0\0\0\0\0".to_vec(), "compressed", "unpack it"),
+        ("room that is being filled", b"\0asm\0\0\0\0\0\0".to_vec(), "no contents", ""),
+        ("a version of tomorrow", b"\0asm\x02\0\0\0\0\0".to_vec(), "version 02000000", "update the runner"),
         ("text", b"(module)".to_vec(), "WebAssembly text", "wat2wasm"),
         ("text with a comment", b";; a\n(module)".to_vec(), "WebAssembly text", "wat2wasm"),
-        ("an archive", b"PK\x03\x04abcdefgh".to_vec(), "begins with 504b0304", BUILD),
+        ("an archive", b"PK\x03\x04abcdefgh".to_vec(), "begins with 504b0304", "unpack it"),
+        ("noise", b"\xfe\x01\x02\x03\x04\x05".to_vec(), "begins with fe010203", BUILD),
         ("a Git LFS pointer", b"version https://git-lfs.github.com/spec/v1".to_vec(), "LFS", "git lfs pull"),
         ("garbage after the header", b"\0asm\x01\0\0\0\xff\xff\xff\xff\xff\xff".to_vec(), "not valid", ""),
         ("wasm-bindgen", importing("__wbindgen_placeholder__", "__wbindgen_describe"), "JavaScript", BUILD),
@@ -42,7 +67,27 @@ fn refused() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
         ("names for a terminal", importing("env", "\u{1b}[2Jcleared\nand a new line"), "env.", BUILD),
         ("a name without end", importing("env", LONG_NAME), "(cut)", ""),
         ("Go for browsers", importing("gojs", "runtime.wasmExit"), "GOOS=js", "GOOS=wasip1"),
-        ("a command", echo().export("_start").build_bare(), "plain WASI command", "cdylib"),
+        ("AssemblyScript", importing("env", "abort"), "AssemblyScript", "wasi-shim"),
+        (
+            "a command that wants more than WASI 0.1",
+            echo().import("wasi:http/types@0.2.0", "f", &[], &[]).export("_start").build_bare(),
+            "a command (exports _start) that imports wasi:http/types@0.2.0.f",
+            "wasm32-wasip2",
+        ),
+        (
+            "a WASI library",
+            echo().export("_initialize").build_bare(),
+            "a WASI library (exports _initialize) without a handler",
+            "main function",
+        ),
+        (
+            "wasm32-unknown-unknown without imports",
+            echo().export("__heap_base").build_bare(),
+            "built for wasm32-unknown-unknown?",
+            BUILD,
+        ),
+        ("an object file", object_file(), "not linked", "leave out -c"),
+        ("an HTTP component", http_component(), "an HTTP component", "hourhand-sdk"),
         (
             "a library without handlers",
             echo().export("add").build_bare(),
@@ -82,6 +127,29 @@ fn cyclic() -> Vec<u8> {
     let in_world = bytes.windows(NAME.len()).rposition(|window| window == NAME).unwrap();
     bytes[in_world + "hourhand:jo".len()] = b'v';
     bytes
+}
+
+/// What a compiler hands to its linker.
+fn object_file() -> Vec<u8> {
+    let mut bytes = echo().build_bare();
+    let linking = wasm_encoder::CustomSection { name: "linking".into(), data: [2].as_slice().into() };
+    bytes.push(0);
+    wasm_encoder::Encode::encode(&linking, &mut bytes);
+    bytes
+}
+
+fn http_component() -> Vec<u8> {
+    const WIT: &str = "
+        package a:b;
+        world job-handler { export wasi:http/incoming-handler@0.2.0; }
+        package wasi:http@0.2.0 { interface incoming-handler { handle: func(); } }";
+    let module = guest([wasm_encoder::Instruction::I32Const(1), wasm_encoder::Instruction::Drop])
+        .export("wasi:http/incoming-handler@0.2.0#handle")
+        .no_results()
+        .handle_params(&[])
+        .wit(WIT.to_owned())
+        .build();
+    ComponentEncoder::default().module(&module).unwrap().encode().unwrap()
 }
 
 fn other_component() -> Vec<u8> {

@@ -4,6 +4,129 @@
 #[allow(dead_code, clippy::all)]
 pub mod hourhand {
   pub mod job {
+
+    #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+    pub mod types {
+      #[used]
+      #[doc(hidden)]
+      static __FORCE_SECTION_REF: fn() =
+      super::super::super::__link_custom_section_describing_imports;
+      
+      use super::super::super::_rt;
+      /// What the host tells a handler about the job that it runs.
+      #[derive(Clone)]
+      pub struct Job {
+        pub id: _rt::String,
+        pub kind: _rt::String,
+        pub queue: _rt::String,
+        /// Counts from 1.
+        pub attempt: u32,
+        pub max_attempts: u32,
+        /// When the job was accepted, was to start, and will be stopped:
+        /// milliseconds since 1970 (UTC).
+        pub enqueued_at: u64,
+        pub due_at: u64,
+        pub deadline: u64,
+        /// What the enqueuing side attached, in its order.
+        pub meta: _rt::Vec::<(_rt::String,_rt::String,)>,
+        /// Further facts by name (`traceparent`, ...): room to grow without a new version.
+        pub facts: _rt::Vec::<(_rt::String,_rt::String,)>,
+        /// The bytes that were enqueued, untouched.
+        pub payload: _rt::Vec::<u8>,
+      }
+      impl ::core::fmt::Debug for Job {
+        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+          f.debug_struct("Job").field("id", &self.id).field("kind", &self.kind).field("queue", &self.queue).field("attempt", &self.attempt).field("max-attempts", &self.max_attempts).field("enqueued-at", &self.enqueued_at).field("due-at", &self.due_at).field("deadline", &self.deadline).field("meta", &self.meta).field("facts", &self.facts).field("payload", &self.payload).finish()
+        }
+      }
+      /// A failed attempt that may succeed later.
+      #[derive(Clone)]
+      pub struct Retry {
+        pub message: _rt::String,
+        /// Wait this long instead of what the backoff says, in milliseconds.
+        pub after_ms: ::core::option::Option<u64>,
+      }
+      impl ::core::fmt::Debug for Retry {
+        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+          f.debug_struct("Retry").field("message", &self.message).field("after-ms", &self.after_ms).finish()
+        }
+      }
+      #[derive(Clone)]
+      pub enum Failure {
+        /// Try again by the backoff policy, while attempts are left.
+        Retry(Retry),
+        /// Trying again cannot help: to the dead letters.
+        Permanent(_rt::String),
+        /// Come back after so many milliseconds (1000 at least); uses no attempt.
+        Snooze(u64),
+        /// The payload is not what this handler takes: to the dead letters.
+        Decode(_rt::String),
+      }
+      impl ::core::fmt::Debug for Failure {
+        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+          match self {
+            Failure::Retry(e) => {
+              f.debug_tuple("Failure::Retry").field(e).finish()
+            }
+            Failure::Permanent(e) => {
+              f.debug_tuple("Failure::Permanent").field(e).finish()
+            }
+            Failure::Snooze(e) => {
+              f.debug_tuple("Failure::Snooze").field(e).finish()
+            }
+            Failure::Decode(e) => {
+              f.debug_tuple("Failure::Decode").field(e).finish()
+            }
+          }
+        }
+      }
+      impl ::core::fmt::Display for Failure {
+        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+          write!(f, "{:?}", self)
+        }
+      }
+
+      impl ::core::error::Error for Failure {}
+      /// Why the host did not do what it was asked.
+      #[derive(Clone)]
+      pub enum Refusal {
+        /// The manifest does not grant it: says which line is missing.
+        Denied(_rt::String),
+        /// It is over one of the job's limits.
+        Limit(_rt::String),
+        /// It makes no sense: says what was expected and what came.
+        Invalid(_rt::String),
+        /// The runner could not ask its store; a later attempt may.
+        Unavailable(_rt::String),
+      }
+      impl ::core::fmt::Debug for Refusal {
+        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+          match self {
+            Refusal::Denied(e) => {
+              f.debug_tuple("Refusal::Denied").field(e).finish()
+            }
+            Refusal::Limit(e) => {
+              f.debug_tuple("Refusal::Limit").field(e).finish()
+            }
+            Refusal::Invalid(e) => {
+              f.debug_tuple("Refusal::Invalid").field(e).finish()
+            }
+            Refusal::Unavailable(e) => {
+              f.debug_tuple("Refusal::Unavailable").field(e).finish()
+            }
+          }
+        }
+      }
+      impl ::core::fmt::Display for Refusal {
+        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+          write!(f, "{:?}", self)
+        }
+      }
+
+      impl ::core::error::Error for Refusal {}
+
+    }
+
     /// What every handler may call.
     #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
     pub mod host {
@@ -13,6 +136,7 @@ pub mod hourhand {
       super::super::super::__link_custom_section_describing_imports;
       
       use super::super::super::_rt;
+      pub type Refusal = super::super::super::hourhand::job::types::Refusal;
       #[repr(u8)]
       #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
       pub enum Level {
@@ -108,92 +232,820 @@ pub mod hourhand {
           wit_import2(ptr0.cast_mut(), len0, ptr1.cast_mut(), len1, _rt::as_i32(&line));
         }
       }
+      #[allow(unused_unsafe, clippy::all)]
+      /// Says how far the job has come: 0 to 100 (more counts as 100), and what it is at. Shown to people.
+      #[allow(async_fn_in_trait)]
+      pub fn progress(percent: u8,message: &str,) -> (){
+        unsafe {
+          let vec0 = message;
+          let ptr0 = vec0.as_ptr().cast::<u8>();
+          let len0 = vec0.len();
+
+          #[cfg(target_arch = "wasm32")]
+          #[link(wasm_import_module = "hourhand:job/host@0.1.0")]
+          unsafe extern "C" {
+            #[link_name = "progress"]
+            fn wit_import1(_: i32, _: *mut u8, _: usize, );
+          }
+
+          #[cfg(not(target_arch = "wasm32"))]
+          unsafe extern "C" fn wit_import1(_: i32, _: *mut u8, _: usize, ) { unreachable!() }
+          wit_import1(_rt::as_i32(&percent), ptr0.cast_mut(), len0);
+        }
+      }
+      #[allow(unused_unsafe, clippy::all)]
+      /// Whether somebody has cancelled the job. Who asks is given a moment to end in good order.
+      #[allow(async_fn_in_trait)]
+      pub fn is_cancelled() -> bool{
+        unsafe {
+
+          #[cfg(target_arch = "wasm32")]
+          #[link(wasm_import_module = "hourhand:job/host@0.1.0")]
+          unsafe extern "C" {
+            #[link_name = "is-cancelled"]
+            fn wit_import0() -> i32;
+          }
+
+          #[cfg(not(target_arch = "wasm32"))]
+          unsafe extern "C" fn wit_import0() -> i32 { unreachable!() }
+          let ret = wit_import0();
+          _rt::bool_lift(ret as u8)
+        }
+      }
+      #[allow(unused_unsafe, clippy::all)]
+      /// The value of a secret that the handler may read.
+      #[allow(async_fn_in_trait)]
+      pub fn secret(name: &str,) -> ::core::result::Result<_rt::String,Refusal>{
+        unsafe {
+
+          #[cfg_attr(target_pointer_width="64", repr(align(8)))]
+          #[cfg_attr(target_pointer_width="32", repr(align(4)))]
+          struct RetArea([::core::mem::MaybeUninit::<u8>; 4*::core::mem::size_of::<*const u8>()]);
+          let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 4*::core::mem::size_of::<*const u8>()]);
+          let vec0 = name;
+          let ptr0 = vec0.as_ptr().cast::<u8>();
+          let len0 = vec0.len();
+          let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+          #[cfg(target_arch = "wasm32")]
+          #[link(wasm_import_module = "hourhand:job/host@0.1.0")]
+          unsafe extern "C" {
+            #[link_name = "secret"]
+            fn wit_import2(_: *mut u8, _: usize, _: *mut u8, );
+          }
+
+          #[cfg(not(target_arch = "wasm32"))]
+          unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8, ) { unreachable!() }
+          wit_import2(ptr0.cast_mut(), len0, ptr1);
+          let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+          let result21 = match l3 {
+            0 => {
+              let e = {
+                let l4 = *ptr1.add(::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                let l5 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                let len6 = l5;
+                let bytes6 = _rt::Vec::from_raw_parts(l4.cast(), len6, len6);
+
+                _rt::string_lift(bytes6)
+              };
+              Ok(e)
+            }
+            1 => {
+              let e = {
+                let l7 = i32::from(*ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>());
+                use super::super::super::hourhand::job::types::Refusal as V20;
+                let v20 = match l7 {
+                  0 => {
+                    let e20 = {
+                      let l8 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l9 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len10 = l9;
+                      let bytes10 = _rt::Vec::from_raw_parts(l8.cast(), len10, len10);
+
+                      _rt::string_lift(bytes10)
+                    };
+                    V20::Denied(e20)
+                  }
+                  1 => {
+                    let e20 = {
+                      let l11 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l12 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len13 = l12;
+                      let bytes13 = _rt::Vec::from_raw_parts(l11.cast(), len13, len13);
+
+                      _rt::string_lift(bytes13)
+                    };
+                    V20::Limit(e20)
+                  }
+                  2 => {
+                    let e20 = {
+                      let l14 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l15 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len16 = l15;
+                      let bytes16 = _rt::Vec::from_raw_parts(l14.cast(), len16, len16);
+
+                      _rt::string_lift(bytes16)
+                    };
+                    V20::Invalid(e20)
+                  }
+                  n => {
+                    debug_assert_eq!(n, 3, "invalid enum discriminant");
+                    let e20 = {
+                      let l17 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l18 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len19 = l18;
+                      let bytes19 = _rt::Vec::from_raw_parts(l17.cast(), len19, len19);
+
+                      _rt::string_lift(bytes19)
+                    };
+                    V20::Unavailable(e20)
+                  }
+                };
+
+                v20
+              };
+              Err(e)
+            }
+            _ => _rt::invalid_enum_discriminant(),
+          };
+          result21
+        }
+      }
 
     }
 
-
+    /// Jobs that this job enqueues. They come into being together with its completion, or not at all.
     #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
-    pub mod types {
+    pub mod jobs {
       #[used]
       #[doc(hidden)]
       static __FORCE_SECTION_REF: fn() =
       super::super::super::__link_custom_section_describing_imports;
       
       use super::super::super::_rt;
-      /// What the host tells a handler about the job that it runs.
-      #[derive(Clone)]
-      pub struct Job {
-        pub id: _rt::String,
-        pub kind: _rt::String,
-        pub queue: _rt::String,
-        /// Counts from 1.
-        pub attempt: u32,
-        pub max_attempts: u32,
-        /// When the job was accepted, was to start, and will be stopped:
-        /// milliseconds since 1970 (UTC).
-        pub enqueued_at: u64,
-        pub due_at: u64,
-        pub deadline: u64,
-        /// What the enqueuing side attached, in its order.
-        pub meta: _rt::Vec::<(_rt::String,_rt::String,)>,
-        /// Further facts by name (`traceparent`, ...): room to grow without a new version.
-        pub facts: _rt::Vec::<(_rt::String,_rt::String,)>,
-        /// The bytes that were enqueued, untouched.
-        pub payload: _rt::Vec::<u8>,
+      pub type Refusal = super::super::super::hourhand::job::types::Refusal;
+      #[repr(u8)]
+      #[derive(Clone, Copy, Eq, Ord, PartialEq, PartialOrd)]
+      pub enum Priority {
+        High,
+        Normal,
+        Low,
       }
-      impl ::core::fmt::Debug for Job {
-        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-          f.debug_struct("Job").field("id", &self.id).field("kind", &self.kind).field("queue", &self.queue).field("attempt", &self.attempt).field("max-attempts", &self.max_attempts).field("enqueued-at", &self.enqueued_at).field("due-at", &self.due_at).field("deadline", &self.deadline).field("meta", &self.meta).field("facts", &self.facts).field("payload", &self.payload).finish()
-        }
-      }
-      /// A failed attempt that may succeed later.
-      #[derive(Clone)]
-      pub struct Retry {
-        pub message: _rt::String,
-        /// Wait this long instead of what the backoff says, in milliseconds.
-        pub after_ms: ::core::option::Option<u64>,
-      }
-      impl ::core::fmt::Debug for Retry {
-        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-          f.debug_struct("Retry").field("message", &self.message).field("after-ms", &self.after_ms).finish()
-        }
-      }
-      #[derive(Clone)]
-      pub enum Failure {
-        /// Try again by the backoff policy, while attempts are left.
-        Retry(Retry),
-        /// Trying again cannot help: to the dead letters.
-        Permanent(_rt::String),
-        /// Come back after so many milliseconds (1000 at least); uses no attempt.
-        Snooze(u64),
-        /// The payload is not what this handler takes: to the dead letters.
-        Decode(_rt::String),
-      }
-      impl ::core::fmt::Debug for Failure {
+      impl ::core::fmt::Debug for Priority {
         fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
           match self {
-            Failure::Retry(e) => {
-              f.debug_tuple("Failure::Retry").field(e).finish()
+            Priority::High => {
+              f.debug_tuple("Priority::High").finish()
             }
-            Failure::Permanent(e) => {
-              f.debug_tuple("Failure::Permanent").field(e).finish()
+            Priority::Normal => {
+              f.debug_tuple("Priority::Normal").finish()
             }
-            Failure::Snooze(e) => {
-              f.debug_tuple("Failure::Snooze").field(e).finish()
-            }
-            Failure::Decode(e) => {
-              f.debug_tuple("Failure::Decode").field(e).finish()
+            Priority::Low => {
+              f.debug_tuple("Priority::Low").finish()
             }
           }
         }
       }
-      impl ::core::fmt::Display for Failure {
-        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
-          write!(f, "{:?}", self)
+
+      impl Priority{
+        #[doc(hidden)]
+        pub unsafe fn _lift(val: u8) -> Priority{
+          if !cfg!(debug_assertions) {
+            return unsafe { ::core::mem::transmute(val) };
+          }
+
+          match val {
+            0 => Priority::High,
+            1 => Priority::Normal,
+            2 => Priority::Low,
+
+            _ => panic!("invalid enum discriminant"),
+          }
         }
       }
 
-      impl ::core::error::Error for Failure {}
+      #[derive(Clone, Copy)]
+      pub enum Due {
+        /// So many milliseconds after this job has completed.
+        In(u64),
+        /// At this instant, in milliseconds since 1970.
+        At(u64),
+      }
+      impl ::core::fmt::Debug for Due {
+        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+          match self {
+            Due::In(e) => {
+              f.debug_tuple("Due::In").field(e).finish()
+            }
+            Due::At(e) => {
+              f.debug_tuple("Due::At").field(e).finish()
+            }
+          }
+        }
+      }
+      #[derive(Clone)]
+      pub struct NewJob {
+        pub kind: _rt::String,
+        /// Where it waits; the kind's own name when none.
+        pub queue: ::core::option::Option<_rt::String>,
+        /// Chosen, or made by the host. A job that has the id already is kept as it is.
+        pub id: ::core::option::Option<_rt::String>,
+        pub priority: Priority,
+        pub due: Due,
+        pub max_attempts: ::core::option::Option<u32>,
+        pub timeout_ms: ::core::option::Option<u64>,
+        pub meta: _rt::Vec::<(_rt::String,_rt::String,)>,
+        pub payload: _rt::Vec::<u8>,
+      }
+      impl ::core::fmt::Debug for NewJob {
+        fn fmt(&self, f: &mut ::core::fmt::Formatter<'_>) -> ::core::fmt::Result {
+          f.debug_struct("NewJob").field("kind", &self.kind).field("queue", &self.queue).field("id", &self.id).field("priority", &self.priority).field("due", &self.due).field("max-attempts", &self.max_attempts).field("timeout-ms", &self.timeout_ms).field("meta", &self.meta).field("payload", &self.payload).finish()
+        }
+      }
+      #[allow(unused_unsafe, clippy::all)]
+      /// Notes the job, and returns its id.
+      #[allow(async_fn_in_trait)]
+      pub fn enqueue(job: &NewJob,) -> ::core::result::Result<_rt::String,Refusal>{
+        unsafe {
+
+          #[repr(align(8))]
+          struct RetArea([::core::mem::MaybeUninit::<u8>; 48+12*::core::mem::size_of::<*const u8>()]);
+          let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 48+12*::core::mem::size_of::<*const u8>()]);
+          let ptr0 = ret_area.0.as_mut_ptr().cast::<u8>();let NewJob{ kind:kind1, queue:queue1, id:id1, priority:priority1, due:due1, max_attempts:max_attempts1, timeout_ms:timeout_ms1, meta:meta1, payload:payload1, } = job;
+          let vec2 = kind1;
+          let ptr2 = vec2.as_ptr().cast::<u8>();
+          let len2 = vec2.len();
+          *ptr0.add(::core::mem::size_of::<*const u8>()).cast::<usize>() = len2;
+          *ptr0.add(0).cast::<*mut u8>() = ptr2.cast_mut();
+          match queue1 {
+            Some(e) => {
+              *ptr0.add(2*::core::mem::size_of::<*const u8>()).cast::<u8>() = (1i32) as u8;
+              let vec3 = e;
+              let ptr3 = vec3.as_ptr().cast::<u8>();
+              let len3 = vec3.len();
+              *ptr0.add(4*::core::mem::size_of::<*const u8>()).cast::<usize>() = len3;
+              *ptr0.add(3*::core::mem::size_of::<*const u8>()).cast::<*mut u8>() = ptr3.cast_mut();
+            },
+            None => {
+              {
+                *ptr0.add(2*::core::mem::size_of::<*const u8>()).cast::<u8>() = (0i32) as u8;
+              }
+            },
+          };match id1 {
+            Some(e) => {
+              *ptr0.add(5*::core::mem::size_of::<*const u8>()).cast::<u8>() = (1i32) as u8;
+              let vec4 = e;
+              let ptr4 = vec4.as_ptr().cast::<u8>();
+              let len4 = vec4.len();
+              *ptr0.add(7*::core::mem::size_of::<*const u8>()).cast::<usize>() = len4;
+              *ptr0.add(6*::core::mem::size_of::<*const u8>()).cast::<*mut u8>() = ptr4.cast_mut();
+            },
+            None => {
+              {
+                *ptr0.add(5*::core::mem::size_of::<*const u8>()).cast::<u8>() = (0i32) as u8;
+              }
+            },
+          };*ptr0.add(8*::core::mem::size_of::<*const u8>()).cast::<u8>() = (priority1.clone() as i32) as u8;
+          match due1 {
+            Due::In(e) => {
+              *ptr0.add(8+8*::core::mem::size_of::<*const u8>()).cast::<u8>() = (0i32) as u8;
+              *ptr0.add(16+8*::core::mem::size_of::<*const u8>()).cast::<i64>() = _rt::as_i64(e);
+            },
+            Due::At(e) => {
+              *ptr0.add(8+8*::core::mem::size_of::<*const u8>()).cast::<u8>() = (1i32) as u8;
+              *ptr0.add(16+8*::core::mem::size_of::<*const u8>()).cast::<i64>() = _rt::as_i64(e);
+            },
+          }
+          match max_attempts1 {
+            Some(e) => {
+              *ptr0.add(24+8*::core::mem::size_of::<*const u8>()).cast::<u8>() = (1i32) as u8;
+              *ptr0.add(28+8*::core::mem::size_of::<*const u8>()).cast::<i32>() = _rt::as_i32(e);
+            },
+            None => {
+              {
+                *ptr0.add(24+8*::core::mem::size_of::<*const u8>()).cast::<u8>() = (0i32) as u8;
+              }
+            },
+          };match timeout_ms1 {
+            Some(e) => {
+              *ptr0.add(32+8*::core::mem::size_of::<*const u8>()).cast::<u8>() = (1i32) as u8;
+              *ptr0.add(40+8*::core::mem::size_of::<*const u8>()).cast::<i64>() = _rt::as_i64(e);
+            },
+            None => {
+              {
+                *ptr0.add(32+8*::core::mem::size_of::<*const u8>()).cast::<u8>() = (0i32) as u8;
+              }
+            },
+          };let vec8 = meta1;
+          let len8 = vec8.len();
+          let layout8 = _rt::alloc::Layout::from_size_align(vec8.len() * (4*::core::mem::size_of::<*const u8>()), ::core::mem::size_of::<*const u8>()).unwrap();
+          let (result8, _cleanup8) = crate::rt::Cleanup::new(layout8);for (i, e) in vec8.into_iter().enumerate() {
+            let base = result8.add(i * (4*::core::mem::size_of::<*const u8>()));
+            {
+              let (t5_0, t5_1, ) = e;
+              let vec6 = t5_0;
+              let ptr6 = vec6.as_ptr().cast::<u8>();
+              let len6 = vec6.len();
+              *base.add(::core::mem::size_of::<*const u8>()).cast::<usize>() = len6;
+              *base.add(0).cast::<*mut u8>() = ptr6.cast_mut();
+              let vec7 = t5_1;
+              let ptr7 = vec7.as_ptr().cast::<u8>();
+              let len7 = vec7.len();
+              *base.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>() = len7;
+              *base.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>() = ptr7.cast_mut();
+            }
+          }
+          *ptr0.add(48+9*::core::mem::size_of::<*const u8>()).cast::<usize>() = len8;
+          *ptr0.add(48+8*::core::mem::size_of::<*const u8>()).cast::<*mut u8>() = result8;
+          let vec9 = payload1;
+          let ptr9 = vec9.as_ptr().cast::<u8>();
+          let len9 = vec9.len();
+          *ptr0.add(48+11*::core::mem::size_of::<*const u8>()).cast::<usize>() = len9;
+          *ptr0.add(48+10*::core::mem::size_of::<*const u8>()).cast::<*mut u8>() = ptr9.cast_mut();
+          let ptr10 = ret_area.0.as_mut_ptr().cast::<u8>();
+          #[cfg(target_arch = "wasm32")]
+          #[link(wasm_import_module = "hourhand:job/jobs@0.1.0")]
+          unsafe extern "C" {
+            #[link_name = "enqueue"]
+            fn wit_import11(_: *mut u8, _: *mut u8, );
+          }
+
+          #[cfg(not(target_arch = "wasm32"))]
+          unsafe extern "C" fn wit_import11(_: *mut u8, _: *mut u8, ) { unreachable!() }
+          wit_import11(ptr0, ptr10);
+          let l12 = i32::from(*ptr10.add(0).cast::<u8>());
+          let result30 = match l12 {
+            0 => {
+              let e = {
+                let l13 = *ptr10.add(::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                let l14 = *ptr10.add(2*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                let len15 = l14;
+                let bytes15 = _rt::Vec::from_raw_parts(l13.cast(), len15, len15);
+
+                _rt::string_lift(bytes15)
+              };
+              Ok(e)
+            }
+            1 => {
+              let e = {
+                let l16 = i32::from(*ptr10.add(::core::mem::size_of::<*const u8>()).cast::<u8>());
+                use super::super::super::hourhand::job::types::Refusal as V29;
+                let v29 = match l16 {
+                  0 => {
+                    let e29 = {
+                      let l17 = *ptr10.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l18 = *ptr10.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len19 = l18;
+                      let bytes19 = _rt::Vec::from_raw_parts(l17.cast(), len19, len19);
+
+                      _rt::string_lift(bytes19)
+                    };
+                    V29::Denied(e29)
+                  }
+                  1 => {
+                    let e29 = {
+                      let l20 = *ptr10.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l21 = *ptr10.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len22 = l21;
+                      let bytes22 = _rt::Vec::from_raw_parts(l20.cast(), len22, len22);
+
+                      _rt::string_lift(bytes22)
+                    };
+                    V29::Limit(e29)
+                  }
+                  2 => {
+                    let e29 = {
+                      let l23 = *ptr10.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l24 = *ptr10.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len25 = l24;
+                      let bytes25 = _rt::Vec::from_raw_parts(l23.cast(), len25, len25);
+
+                      _rt::string_lift(bytes25)
+                    };
+                    V29::Invalid(e29)
+                  }
+                  n => {
+                    debug_assert_eq!(n, 3, "invalid enum discriminant");
+                    let e29 = {
+                      let l26 = *ptr10.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l27 = *ptr10.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len28 = l27;
+                      let bytes28 = _rt::Vec::from_raw_parts(l26.cast(), len28, len28);
+
+                      _rt::string_lift(bytes28)
+                    };
+                    V29::Unavailable(e29)
+                  }
+                };
+
+                v29
+              };
+              Err(e)
+            }
+            _ => _rt::invalid_enum_discriminant(),
+          };
+          result30
+        }
+      }
+
+    }
+
+    /// What a handler remembers from job to job. What is read is what was there before this job, and what this job has
+    /// changed itself; changes are written together with its completion, or not at all. Had somebody else
+    /// changed by then what was read, the job runs again, its attempt unspent.
+    #[allow(dead_code, async_fn_in_trait, unused_imports, clippy::all)]
+    pub mod state {
+      #[used]
+      #[doc(hidden)]
+      static __FORCE_SECTION_REF: fn() =
+      super::super::super::__link_custom_section_describing_imports;
+      
+      use super::super::super::_rt;
+      pub type Refusal = super::super::super::hourhand::job::types::Refusal;
+      #[allow(unused_unsafe, clippy::all)]
+      #[allow(async_fn_in_trait)]
+      pub fn get(key: &str,) -> ::core::result::Result<::core::option::Option<_rt::Vec::<u8>>,Refusal>{
+        unsafe {
+
+          #[cfg_attr(target_pointer_width="64", repr(align(8)))]
+          #[cfg_attr(target_pointer_width="32", repr(align(4)))]
+          struct RetArea([::core::mem::MaybeUninit::<u8>; 4*::core::mem::size_of::<*const u8>()]);
+          let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 4*::core::mem::size_of::<*const u8>()]);
+          let vec0 = key;
+          let ptr0 = vec0.as_ptr().cast::<u8>();
+          let len0 = vec0.len();
+          let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+          #[cfg(target_arch = "wasm32")]
+          #[link(wasm_import_module = "hourhand:job/state@0.1.0")]
+          unsafe extern "C" {
+            #[link_name = "get"]
+            fn wit_import2(_: *mut u8, _: usize, _: *mut u8, );
+          }
+
+          #[cfg(not(target_arch = "wasm32"))]
+          unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8, ) { unreachable!() }
+          wit_import2(ptr0.cast_mut(), len0, ptr1);
+          let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+          let result22 = match l3 {
+            0 => {
+              let e = {
+                let l4 = i32::from(*ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>());
+
+                match l4 {
+                  0 => None,
+                  1 => {
+                    let e = {
+                      let l5 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l6 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len7 = l6;
+
+                      <_ as From<_rt::Vec<_>>>::from(_rt::Vec::from_raw_parts(l5.cast(), len7, len7))
+                    };
+                    Some(e)
+                  }
+                  _ => _rt::invalid_enum_discriminant(),
+                }
+              };
+              Ok(e)
+            }
+            1 => {
+              let e = {
+                let l8 = i32::from(*ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>());
+                use super::super::super::hourhand::job::types::Refusal as V21;
+                let v21 = match l8 {
+                  0 => {
+                    let e21 = {
+                      let l9 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l10 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len11 = l10;
+                      let bytes11 = _rt::Vec::from_raw_parts(l9.cast(), len11, len11);
+
+                      _rt::string_lift(bytes11)
+                    };
+                    V21::Denied(e21)
+                  }
+                  1 => {
+                    let e21 = {
+                      let l12 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l13 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len14 = l13;
+                      let bytes14 = _rt::Vec::from_raw_parts(l12.cast(), len14, len14);
+
+                      _rt::string_lift(bytes14)
+                    };
+                    V21::Limit(e21)
+                  }
+                  2 => {
+                    let e21 = {
+                      let l15 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l16 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len17 = l16;
+                      let bytes17 = _rt::Vec::from_raw_parts(l15.cast(), len17, len17);
+
+                      _rt::string_lift(bytes17)
+                    };
+                    V21::Invalid(e21)
+                  }
+                  n => {
+                    debug_assert_eq!(n, 3, "invalid enum discriminant");
+                    let e21 = {
+                      let l18 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l19 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len20 = l19;
+                      let bytes20 = _rt::Vec::from_raw_parts(l18.cast(), len20, len20);
+
+                      _rt::string_lift(bytes20)
+                    };
+                    V21::Unavailable(e21)
+                  }
+                };
+
+                v21
+              };
+              Err(e)
+            }
+            _ => _rt::invalid_enum_discriminant(),
+          };
+          result22
+        }
+      }
+      #[allow(unused_unsafe, clippy::all)]
+      #[allow(async_fn_in_trait)]
+      pub fn set(key: &str,value: &[u8],) -> ::core::result::Result<(),Refusal>{
+        unsafe {
+
+          #[cfg_attr(target_pointer_width="64", repr(align(8)))]
+          #[cfg_attr(target_pointer_width="32", repr(align(4)))]
+          struct RetArea([::core::mem::MaybeUninit::<u8>; 4*::core::mem::size_of::<*const u8>()]);
+          let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 4*::core::mem::size_of::<*const u8>()]);
+          let vec0 = key;
+          let ptr0 = vec0.as_ptr().cast::<u8>();
+          let len0 = vec0.len();
+          let vec1 = value;
+          let ptr1 = vec1.as_ptr().cast::<u8>();
+          let len1 = vec1.len();
+          let ptr2 = ret_area.0.as_mut_ptr().cast::<u8>();
+          #[cfg(target_arch = "wasm32")]
+          #[link(wasm_import_module = "hourhand:job/state@0.1.0")]
+          unsafe extern "C" {
+            #[link_name = "set"]
+            fn wit_import3(_: *mut u8, _: usize, _: *mut u8, _: usize, _: *mut u8, );
+          }
+
+          #[cfg(not(target_arch = "wasm32"))]
+          unsafe extern "C" fn wit_import3(_: *mut u8, _: usize, _: *mut u8, _: usize, _: *mut u8, ) { unreachable!() }
+          wit_import3(ptr0.cast_mut(), len0, ptr1.cast_mut(), len1, ptr2);
+          let l4 = i32::from(*ptr2.add(0).cast::<u8>());
+          let result19 = match l4 {
+            0 => {
+              let e = ();
+              Ok(e)
+            }
+            1 => {
+              let e = {
+                let l5 = i32::from(*ptr2.add(::core::mem::size_of::<*const u8>()).cast::<u8>());
+                use super::super::super::hourhand::job::types::Refusal as V18;
+                let v18 = match l5 {
+                  0 => {
+                    let e18 = {
+                      let l6 = *ptr2.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l7 = *ptr2.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len8 = l7;
+                      let bytes8 = _rt::Vec::from_raw_parts(l6.cast(), len8, len8);
+
+                      _rt::string_lift(bytes8)
+                    };
+                    V18::Denied(e18)
+                  }
+                  1 => {
+                    let e18 = {
+                      let l9 = *ptr2.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l10 = *ptr2.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len11 = l10;
+                      let bytes11 = _rt::Vec::from_raw_parts(l9.cast(), len11, len11);
+
+                      _rt::string_lift(bytes11)
+                    };
+                    V18::Limit(e18)
+                  }
+                  2 => {
+                    let e18 = {
+                      let l12 = *ptr2.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l13 = *ptr2.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len14 = l13;
+                      let bytes14 = _rt::Vec::from_raw_parts(l12.cast(), len14, len14);
+
+                      _rt::string_lift(bytes14)
+                    };
+                    V18::Invalid(e18)
+                  }
+                  n => {
+                    debug_assert_eq!(n, 3, "invalid enum discriminant");
+                    let e18 = {
+                      let l15 = *ptr2.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l16 = *ptr2.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len17 = l16;
+                      let bytes17 = _rt::Vec::from_raw_parts(l15.cast(), len17, len17);
+
+                      _rt::string_lift(bytes17)
+                    };
+                    V18::Unavailable(e18)
+                  }
+                };
+
+                v18
+              };
+              Err(e)
+            }
+            _ => _rt::invalid_enum_discriminant(),
+          };
+          result19
+        }
+      }
+      #[allow(unused_unsafe, clippy::all)]
+      #[allow(async_fn_in_trait)]
+      pub fn delete(key: &str,) -> ::core::result::Result<(),Refusal>{
+        unsafe {
+
+          #[cfg_attr(target_pointer_width="64", repr(align(8)))]
+          #[cfg_attr(target_pointer_width="32", repr(align(4)))]
+          struct RetArea([::core::mem::MaybeUninit::<u8>; 4*::core::mem::size_of::<*const u8>()]);
+          let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 4*::core::mem::size_of::<*const u8>()]);
+          let vec0 = key;
+          let ptr0 = vec0.as_ptr().cast::<u8>();
+          let len0 = vec0.len();
+          let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+          #[cfg(target_arch = "wasm32")]
+          #[link(wasm_import_module = "hourhand:job/state@0.1.0")]
+          unsafe extern "C" {
+            #[link_name = "delete"]
+            fn wit_import2(_: *mut u8, _: usize, _: *mut u8, );
+          }
+
+          #[cfg(not(target_arch = "wasm32"))]
+          unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: *mut u8, ) { unreachable!() }
+          wit_import2(ptr0.cast_mut(), len0, ptr1);
+          let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+          let result18 = match l3 {
+            0 => {
+              let e = ();
+              Ok(e)
+            }
+            1 => {
+              let e = {
+                let l4 = i32::from(*ptr1.add(::core::mem::size_of::<*const u8>()).cast::<u8>());
+                use super::super::super::hourhand::job::types::Refusal as V17;
+                let v17 = match l4 {
+                  0 => {
+                    let e17 = {
+                      let l5 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l6 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len7 = l6;
+                      let bytes7 = _rt::Vec::from_raw_parts(l5.cast(), len7, len7);
+
+                      _rt::string_lift(bytes7)
+                    };
+                    V17::Denied(e17)
+                  }
+                  1 => {
+                    let e17 = {
+                      let l8 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l9 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len10 = l9;
+                      let bytes10 = _rt::Vec::from_raw_parts(l8.cast(), len10, len10);
+
+                      _rt::string_lift(bytes10)
+                    };
+                    V17::Limit(e17)
+                  }
+                  2 => {
+                    let e17 = {
+                      let l11 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l12 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len13 = l12;
+                      let bytes13 = _rt::Vec::from_raw_parts(l11.cast(), len13, len13);
+
+                      _rt::string_lift(bytes13)
+                    };
+                    V17::Invalid(e17)
+                  }
+                  n => {
+                    debug_assert_eq!(n, 3, "invalid enum discriminant");
+                    let e17 = {
+                      let l14 = *ptr1.add(2*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l15 = *ptr1.add(3*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len16 = l15;
+                      let bytes16 = _rt::Vec::from_raw_parts(l14.cast(), len16, len16);
+
+                      _rt::string_lift(bytes16)
+                    };
+                    V17::Unavailable(e17)
+                  }
+                };
+
+                v17
+              };
+              Err(e)
+            }
+            _ => _rt::invalid_enum_discriminant(),
+          };
+          result18
+        }
+      }
+      #[allow(unused_unsafe, clippy::all)]
+      /// Adds to a whole number, written in decimal digits (none counts as 0), and returns what it would be now. It conflicts with no
+      /// other addition.
+      #[allow(async_fn_in_trait)]
+      pub fn increment(key: &str,by: i64,) -> ::core::result::Result<i64,Refusal>{
+        unsafe {
+
+          #[repr(align(8))]
+          struct RetArea([::core::mem::MaybeUninit::<u8>; 16+2*::core::mem::size_of::<*const u8>()]);
+          let mut ret_area = RetArea([::core::mem::MaybeUninit::uninit(); 16+2*::core::mem::size_of::<*const u8>()]);
+          let vec0 = key;
+          let ptr0 = vec0.as_ptr().cast::<u8>();
+          let len0 = vec0.len();
+          let ptr1 = ret_area.0.as_mut_ptr().cast::<u8>();
+          #[cfg(target_arch = "wasm32")]
+          #[link(wasm_import_module = "hourhand:job/state@0.1.0")]
+          unsafe extern "C" {
+            #[link_name = "increment"]
+            fn wit_import2(_: *mut u8, _: usize, _: i64, _: *mut u8, );
+          }
+
+          #[cfg(not(target_arch = "wasm32"))]
+          unsafe extern "C" fn wit_import2(_: *mut u8, _: usize, _: i64, _: *mut u8, ) { unreachable!() }
+          wit_import2(ptr0.cast_mut(), len0, _rt::as_i64(&by), ptr1);
+          let l3 = i32::from(*ptr1.add(0).cast::<u8>());
+          let result19 = match l3 {
+            0 => {
+              let e = {
+                let l4 = *ptr1.add(8).cast::<i64>();
+
+                l4
+              };
+              Ok(e)
+            }
+            1 => {
+              let e = {
+                let l5 = i32::from(*ptr1.add(8).cast::<u8>());
+                use super::super::super::hourhand::job::types::Refusal as V18;
+                let v18 = match l5 {
+                  0 => {
+                    let e18 = {
+                      let l6 = *ptr1.add(8+1*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l7 = *ptr1.add(8+2*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len8 = l7;
+                      let bytes8 = _rt::Vec::from_raw_parts(l6.cast(), len8, len8);
+
+                      _rt::string_lift(bytes8)
+                    };
+                    V18::Denied(e18)
+                  }
+                  1 => {
+                    let e18 = {
+                      let l9 = *ptr1.add(8+1*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l10 = *ptr1.add(8+2*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len11 = l10;
+                      let bytes11 = _rt::Vec::from_raw_parts(l9.cast(), len11, len11);
+
+                      _rt::string_lift(bytes11)
+                    };
+                    V18::Limit(e18)
+                  }
+                  2 => {
+                    let e18 = {
+                      let l12 = *ptr1.add(8+1*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l13 = *ptr1.add(8+2*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len14 = l13;
+                      let bytes14 = _rt::Vec::from_raw_parts(l12.cast(), len14, len14);
+
+                      _rt::string_lift(bytes14)
+                    };
+                    V18::Invalid(e18)
+                  }
+                  n => {
+                    debug_assert_eq!(n, 3, "invalid enum discriminant");
+                    let e18 = {
+                      let l15 = *ptr1.add(8+1*::core::mem::size_of::<*const u8>()).cast::<*mut u8>();
+                      let l16 = *ptr1.add(8+2*::core::mem::size_of::<*const u8>()).cast::<usize>();
+                      let len17 = l16;
+                      let bytes17 = _rt::Vec::from_raw_parts(l15.cast(), len17, len17);
+
+                      _rt::string_lift(bytes17)
+                    };
+                    V18::Unavailable(e18)
+                  }
+                };
+
+                v18
+              };
+              Err(e)
+            }
+            _ => _rt::invalid_enum_discriminant(),
+          };
+          result19
+        }
+      }
 
     }
 
@@ -427,6 +1279,8 @@ pub mod exports {
 }
 mod _rt {
   #![allow(dead_code, unused_imports, clippy::all)]
+  pub use alloc_crate::string::String;
+  pub use alloc_crate::vec::Vec;
 
   pub fn as_i32<T: AsI32>(t: T) -> i32 {
     t.as_i32()
@@ -497,12 +1351,16 @@ mod _rt {
       self as i32
     }
   }
-  pub use alloc_crate::string::String;
-  pub use alloc_crate::vec::Vec;
-
-  #[cfg(target_arch = "wasm32")]
-  pub fn run_ctors_once() {
-    crate::rt::run_ctors_once();
+  pub unsafe fn bool_lift(val: u8) -> bool {
+    if cfg!(debug_assertions) {
+      match val {
+        0 => false,
+        1 => true,
+        _ => panic!("invalid bool discriminant"),
+      }
+    } else {
+      val != 0
+    }
   }
   pub unsafe fn string_lift(bytes: Vec<u8>) -> String {
     if cfg!(debug_assertions) {
@@ -511,13 +1369,11 @@ mod _rt {
       unsafe { String::from_utf8_unchecked(bytes) }
     }
   }
-  pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
-    if size == 0 {
-      return;
-    }
-    unsafe {
-      let layout = alloc::Layout::from_size_align_unchecked(size, align);
-      alloc::dealloc(ptr, layout);
+  pub unsafe fn invalid_enum_discriminant<T>() -> T {
+    if cfg!(debug_assertions) {
+      panic!("invalid enum discriminant")
+    } else {
+      unsafe { core::hint::unreachable_unchecked() }
     }
   }
   
@@ -548,8 +1404,22 @@ mod _rt {
       self as i64
     }
   }
-  extern crate alloc as alloc_crate;
   pub use alloc_crate::alloc;
+
+  #[cfg(target_arch = "wasm32")]
+  pub fn run_ctors_once() {
+    crate::rt::run_ctors_once();
+  }
+  pub unsafe fn cabi_dealloc(ptr: *mut u8, size: usize, align: usize) {
+    if size == 0 {
+      return;
+    }
+    unsafe {
+      let layout = alloc::Layout::from_size_align_unchecked(size, align);
+      alloc::dealloc(ptr, layout);
+    }
+  }
+  extern crate alloc as alloc_crate;
 }
 
 /// Generates `#[unsafe(no_mangle)]` functions to export the specified type as
@@ -584,22 +1454,37 @@ pub(crate) use __export_job_handler_impl as export;
 #[unsafe(link_section = "component-type:wit-bindgen:0.61.1:hourhand:job@0.1.0:job-handler:encoded world")]
 #[doc(hidden)]
 #[allow(clippy::octal_escapes)]
-pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 674] = *b"\
-\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xa0\x04\x01A\x02\x01\
-A\x08\x01B\x06\x01m\x05\x05error\x04warn\x04info\x05debug\x05trace\x04\0\x05leve\
-l\x03\0\0\x01@\x02\x05level\x01\x07messages\x01\0\x04\0\x03log\x01\x02\x01@\x03\x07\
-messages\x04files\x04liney\x01\0\x04\0\x0creport-panic\x01\x03\x03\0\x17hourhand\
-:job/host@0.1.0\x05\0\x01B\x0a\x01o\x02ss\x01p\0\x01p}\x01r\x0b\x02ids\x04kinds\x05\
-queues\x07attempty\x0cmax-attemptsy\x0benqueued-atw\x06due-atw\x08deadlinew\x04m\
-eta\x01\x05facts\x01\x07payload\x02\x04\0\x03job\x03\0\x03\x01kw\x01r\x02\x07mes\
-sages\x08after-ms\x05\x04\0\x05retry\x03\0\x06\x01q\x04\x05retry\x01\x07\0\x09pe\
-rmanent\x01s\0\x06snooze\x01w\0\x06decode\x01s\0\x04\0\x07failure\x03\0\x08\x03\0\
-\x18hourhand:job/types@0.1.0\x05\x01\x02\x03\0\x01\x03job\x02\x03\0\x01\x07failu\
-re\x01B\x08\x02\x03\x02\x01\x02\x04\0\x03job\x03\0\0\x02\x03\x02\x01\x03\x04\0\x07\
-failure\x03\0\x02\x01p}\x01j\x01\x04\x01\x03\x01@\x01\x03job\x01\0\x05\x04\0\x06\
-handle\x01\x06\x04\0\x1ahourhand:job/handler@0.1.0\x05\x04\x04\0\x1ehourhand:job\
-/job-handler@0.1.0\x04\0\x0b\x11\x01\0\x0bjob-handler\x03\0\0\0G\x09producers\x01\
-\x0cprocessed-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
+pub static __WIT_BINDGEN_COMPONENT_TYPE: [u8; 1259] = *b"\
+\0asm\x0d\0\x01\0\0\x19\x16wit-component-encoding\x04\0\x07\xe9\x08\x01A\x02\x01\
+A\x0d\x01B\x0c\x01o\x02ss\x01p\0\x01p}\x01r\x0b\x02ids\x04kinds\x05queues\x07att\
+empty\x0cmax-attemptsy\x0benqueued-atw\x06due-atw\x08deadlinew\x04meta\x01\x05fa\
+cts\x01\x07payload\x02\x04\0\x03job\x03\0\x03\x01kw\x01r\x02\x07messages\x08afte\
+r-ms\x05\x04\0\x05retry\x03\0\x06\x01q\x04\x05retry\x01\x07\0\x09permanent\x01s\0\
+\x06snooze\x01w\0\x06decode\x01s\0\x04\0\x07failure\x03\0\x08\x01q\x04\x06denied\
+\x01s\0\x05limit\x01s\0\x07invalid\x01s\0\x0bunavailable\x01s\0\x04\0\x07refusal\
+\x03\0\x0a\x03\0\x18hourhand:job/types@0.1.0\x05\0\x02\x03\0\0\x07refusal\x01B\x0f\
+\x02\x03\x02\x01\x01\x04\0\x07refusal\x03\0\0\x01m\x05\x05error\x04warn\x04info\x05\
+debug\x05trace\x04\0\x05level\x03\0\x02\x01@\x02\x05level\x03\x07messages\x01\0\x04\
+\0\x03log\x01\x04\x01@\x03\x07messages\x04files\x04liney\x01\0\x04\0\x0creport-p\
+anic\x01\x05\x01@\x02\x07percent}\x07messages\x01\0\x04\0\x08progress\x01\x06\x01\
+@\0\0\x7f\x04\0\x0cis-cancelled\x01\x07\x01j\x01s\x01\x01\x01@\x01\x04names\0\x08\
+\x04\0\x06secret\x01\x09\x03\0\x17hourhand:job/host@0.1.0\x05\x02\x01B\x11\x02\x03\
+\x02\x01\x01\x04\0\x07refusal\x03\0\0\x01m\x03\x04high\x06normal\x03low\x04\0\x08\
+priority\x03\0\x02\x01q\x02\x02in\x01w\0\x02at\x01w\0\x04\0\x03due\x03\0\x04\x01\
+ks\x01ky\x01kw\x01o\x02ss\x01p\x09\x01p}\x01r\x09\x04kinds\x05queue\x06\x02id\x06\
+\x08priority\x03\x03due\x05\x0cmax-attempts\x07\x0atimeout-ms\x08\x04meta\x0a\x07\
+payload\x0b\x04\0\x07new-job\x03\0\x0c\x01j\x01s\x01\x01\x01@\x01\x03job\x0d\0\x0e\
+\x04\0\x07enqueue\x01\x0f\x03\0\x17hourhand:job/jobs@0.1.0\x05\x03\x01B\x0f\x02\x03\
+\x02\x01\x01\x04\0\x07refusal\x03\0\0\x01p}\x01k\x02\x01j\x01\x03\x01\x01\x01@\x01\
+\x03keys\0\x04\x04\0\x03get\x01\x05\x01j\0\x01\x01\x01@\x02\x03keys\x05value\x02\
+\0\x06\x04\0\x03set\x01\x07\x01@\x01\x03keys\0\x06\x04\0\x06delete\x01\x08\x01j\x01\
+x\x01\x01\x01@\x02\x03keys\x02byx\0\x09\x04\0\x09increment\x01\x0a\x03\0\x18hour\
+hand:job/state@0.1.0\x05\x04\x02\x03\0\0\x03job\x02\x03\0\0\x07failure\x01B\x08\x02\
+\x03\x02\x01\x05\x04\0\x03job\x03\0\0\x02\x03\x02\x01\x06\x04\0\x07failure\x03\0\
+\x02\x01p}\x01j\x01\x04\x01\x03\x01@\x01\x03job\x01\0\x05\x04\0\x06handle\x01\x06\
+\x04\0\x1ahourhand:job/handler@0.1.0\x05\x07\x04\0\x1ehourhand:job/job-handler@0\
+.1.0\x04\0\x0b\x11\x01\0\x0bjob-handler\x03\0\0\0G\x09producers\x01\x0cprocessed\
+-by\x02\x0dwit-component\x070.258.3\x10wit-bindgen-rust\x060.61.1";
 
 #[inline(never)]
 #[doc(hidden)]

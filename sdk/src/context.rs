@@ -3,10 +3,10 @@
 use std::fmt::Display;
 use std::time::{Duration, SystemTime};
 
-use crate::host;
 use crate::log::{self, Level};
+use crate::{Refused, host};
 
-/// The job that is running, and its log.
+/// The job that is running, and what it can do through its runner.
 #[derive(Debug, Clone)]
 pub struct Context {
     pub(crate) id: String,
@@ -95,6 +95,26 @@ impl Context {
     /// A further fact that the runner tells by name.
     pub fn fact(&self, name: &str) -> Option<&str> {
         last(&self.facts, name)
+    }
+
+    /// Says how far the job has come, 0 to 100 (more counts as 100), and what it is at: `hourhand job show ID` tells it while the job
+    /// runs. The last word counts.
+    pub fn progress(&self, percent: u8, message: impl Display) {
+        host::progress(percent.min(100), &message.to_string());
+    }
+
+    /// Whether somebody has cancelled the job. A handler that asks every now and then has a second to end in good order once it
+    /// was; the others are stopped at once. Whatever it returns after a `true`, the job is cancelled, and its effects are dropped.
+    pub fn is_cancelled(&self) -> bool {
+        host::is_cancelled()
+    }
+
+    /// The value of a secret that the manifest lets this handler read.
+    ///
+    /// # Errors
+    /// [`Refused::Denied`] when it does not.
+    pub fn secret(&self, name: impl AsRef<str>) -> Result<String, Refused> {
+        host::secret(name.as_ref())
     }
 
     /// Adds a line to the job's log at [`Level::Error`].

@@ -5,10 +5,11 @@ use std::time::{Duration, SystemTime};
 
 use crate::bindings;
 use crate::bindings::exports::hourhand::job::handler::{Failure as WitFailure, Guest, Job};
-use crate::bindings::hourhand::job::{host, types};
+use crate::bindings::hourhand::job::{host, jobs, state, types};
+use crate::enqueue::NewJob;
 use crate::handler::find;
 use crate::log::Level;
-use crate::{Context, Failure};
+use crate::{Context, Due, Failure, Priority, Refused};
 
 /// Longest text that goes to the host, in bytes. The host keeps less; this bounds the copy.
 const TEXT_BYTES_MAX: usize = 8 << 10;
@@ -42,6 +43,70 @@ pub(crate) fn log(level: Level, message: &str) {
         Level::Trace => host::Level::Trace,
     };
     host::log(level, message);
+}
+
+pub(crate) fn progress(percent: u8, message: &str) {
+    host::progress(percent, head(message));
+}
+
+pub(crate) fn is_cancelled() -> bool {
+    host::is_cancelled()
+}
+
+pub(crate) fn secret(name: &str) -> Result<String, Refused> {
+    host::secret(name).map_err(refused)
+}
+
+pub(crate) fn enqueue(job: NewJob) -> Result<String, Refused> {
+    let due = match job.due {
+        Due::In(delay) => jobs::Due::In(milliseconds(delay)),
+        // What is before 1970 is in the past.
+        Due::At(time) => {
+            jobs::Due::At(milliseconds(time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default()))
+        }
+    };
+    let priority = match job.priority {
+        Priority::High => jobs::Priority::High,
+        Priority::Normal => jobs::Priority::Normal,
+        Priority::Low => jobs::Priority::Low,
+    };
+    let job = jobs::NewJob {
+        kind: job.kind,
+        queue: job.queue,
+        id: job.id,
+        priority,
+        due,
+        max_attempts: job.max_attempts,
+        timeout_ms: job.timeout.map(milliseconds),
+        meta: job.meta,
+        payload: job.payload,
+    };
+    jobs::enqueue(&job).map_err(refused)
+}
+
+pub(crate) fn state_get(key: &str) -> Result<Option<Vec<u8>>, Refused> {
+    state::get(key).map_err(refused)
+}
+
+pub(crate) fn state_set(key: &str, value: &[u8]) -> Result<(), Refused> {
+    state::set(key, value).map_err(refused)
+}
+
+pub(crate) fn state_delete(key: &str) -> Result<(), Refused> {
+    state::delete(key).map_err(refused)
+}
+
+pub(crate) fn state_increment(key: &str, by: i64) -> Result<i64, Refused> {
+    state::increment(key, by).map_err(refused)
+}
+
+fn refused(refusal: types::Refusal) -> Refused {
+    match refusal {
+        types::Refusal::Denied(text) => Refused::Denied(text),
+        types::Refusal::Limit(text) => Refused::Limit(text),
+        types::Refusal::Invalid(text) => Refused::Invalid(text),
+        types::Refusal::Unavailable(text) => Refused::Unavailable(text),
+    }
 }
 
 /// Tells the host why this instance is about to trap.

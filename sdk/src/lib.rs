@@ -31,14 +31,18 @@
 #![warn(missing_docs)]
 
 mod context;
+mod enqueue;
 mod failure;
 mod handler;
 mod host;
+pub mod http;
 pub mod log;
 mod payload;
 pub mod prelude;
+mod refused;
 mod result;
 mod spans;
+mod state;
 #[cfg(not(target_family = "wasm"))]
 pub mod testing;
 
@@ -57,13 +61,17 @@ mod guest;
 mod rt;
 
 pub use context::Context;
+pub use enqueue::{Due, Enqueue, IntoPayload, Priority};
 pub use failure::{Failure, FailureExt};
 pub use handler::Handler;
 pub use hourhand_sdk_macros::handler;
+pub use http::HttpError;
 pub use log::Level;
 pub use payload::{FromPayload, Raw};
+pub use refused::Refused;
 pub use result::{IntoFailure, IntoResult};
 pub use spans::{hours, milliseconds, minutes, seconds};
+pub use state::State;
 
 /// What the code that `#[handler]` writes calls. No part of the interface.
 #[doc(hidden)]

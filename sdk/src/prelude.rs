@@ -2,6 +2,9 @@
 
 pub use crate::log::{self, Level};
 #[cfg(not(target_family = "wasm"))]
-pub use crate::testing::{Outcome, TestHost};
-pub use crate::{Context, Failure, FailureExt, Handler, Raw, handler, hours, milliseconds, minutes, seconds};
+pub use crate::testing::{Answer, Outcome, TestHost};
+pub use crate::{
+    Context, Due, Failure, FailureExt, Handler, HttpError, Priority, Raw, Refused, handler, hours,
+    milliseconds, minutes, seconds,
+};
 pub use serde::{Deserialize, Serialize};

@@ -3,7 +3,7 @@
 //! It takes the place of the `wit-bindgen` crate, so that a handler's first build does not compile a
 //! bindings generator.
 
-use std::alloc::{Layout, alloc, handle_alloc_error, realloc};
+use std::alloc::{Layout, alloc, dealloc, handle_alloc_error, realloc};
 
 /// Gives the host memory to put a job into: the canonical ABI's `realloc`.
 #[unsafe(export_name = "cabi_realloc")]
@@ -47,5 +47,33 @@ pub(crate) fn run_ctors_once() {
     if !RAN.swap(true, Ordering::Relaxed) {
         // SAFETY: the linker makes this function, and it is called once.
         unsafe { __wasm_call_ctors() };
+    }
+}
+
+/// Memory for a list on its way to the host, given back when the call is over.
+pub(crate) struct Cleanup {
+    memory: *mut u8,
+    layout: Layout,
+}
+
+impl Cleanup {
+    /// Memory of this layout and who gives it back; of nothing, a null pointer and nobody.
+    pub(crate) fn new(layout: Layout) -> (*mut u8, Option<Self>) {
+        if layout.size() == 0 {
+            return (std::ptr::null_mut(), None);
+        }
+        // SAFETY: the size is not 0.
+        let memory = unsafe { alloc(layout) };
+        if memory.is_null() {
+            handle_alloc_error(layout);
+        }
+        (memory, Some(Self { memory, layout }))
+    }
+}
+
+impl Drop for Cleanup {
+    fn drop(&mut self) {
+        // SAFETY: allocated with this layout, and given back once.
+        unsafe { dealloc(self.memory, self.layout) };
     }
 }

@@ -1,8 +1,8 @@
 //! Run handlers natively, under plain `cargo test`.
 //!
 //! A [`TestHost`] stands in for the runner: it says what the handler sees of its job and what time it
-//! is, and keeps what the handler logged. What a runner adds around it (time-outs, memory limits,
-//! retries) is not there.
+//! is, serves its state and its secrets, and keeps what it logged, enqueued and remembered. What a runner adds around it (the
+//! manifest, time-outs, memory limits, retries) is not there.
 //!
 //! ```
 //! use hourhand_sdk::prelude::*;
@@ -29,15 +29,22 @@
 //! assert_eq!(greeting, Ok("Hello, Bob!".to_owned()));
 //! ```
 
+mod http;
+mod recorder;
+
 use std::any::Any;
-use std::cell::RefCell;
+use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 use std::time::{Duration, SystemTime};
 
+use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-use crate::{Context, Failure, Handler, Level, host};
+use crate::{Context, Due, Failure, Handler, Level, Priority, host};
+
+pub use http::{Answer, SentRequest};
+use recorder::Recorder;
 
 /// What the job's time-out is until [`TestHost::timeout`] says otherwise.
 const TIMEOUT_DEFAULT: Duration = Duration::from_secs(30);
@@ -51,6 +58,10 @@ pub struct TestHost {
     now: Option<SystemTime>,
     due_at: Option<SystemTime>,
     timeout: Duration,
+    state: BTreeMap<String, Vec<u8>>,
+    secrets: BTreeMap<String, String>,
+    cancelled_after: Option<u32>,
+    answers: http::Answers,
 }
 
 /// What a run of a handler was.
@@ -60,6 +71,56 @@ pub struct TestRun {
     pub outcome: Outcome,
     /// What it logged, in order.
     pub logs: Vec<LogLine>,
+    /// What it said of how far it has come, in order.
+    pub progress: Vec<Progress>,
+    /// The jobs that it enqueued, in order. None when it did not complete, for then nothing comes into being.
+    pub enqueued: Vec<EnqueuedJob>,
+    /// The HTTP requests that it sent, in order, redirects among them. What was sent is sent, also when it did not complete.
+    pub requests: Vec<SentRequest>,
+    /// All state after it: as it was before when it did not complete.
+    pub state: BTreeMap<String, Vec<u8>>,
+}
+
+/// How far a job had come.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Progress {
+    /// 0 to 100.
+    pub percent: u8,
+    /// What it was at.
+    pub message: String,
+}
+
+/// A job that a handler enqueued.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnqueuedJob {
+    /// Chosen, or made by the host.
+    pub id: String,
+    /// What it is.
+    pub kind: String,
+    /// Where it waits.
+    pub queue: String,
+    /// How urgent it is.
+    pub priority: Priority,
+    /// When it may start.
+    pub due: Due,
+    /// Its attempts, where the handler said.
+    pub max_attempts: Option<u32>,
+    /// Its time-out, where the handler said.
+    pub timeout: Option<Duration>,
+    /// What the handler attached.
+    pub meta: Vec<(String, String)>,
+    /// Its bytes.
+    pub payload: Vec<u8>,
+}
+
+impl EnqueuedJob {
+    /// The payload, read as JSON.
+    ///
+    /// # Panics
+    /// When it is something else: the test has failed.
+    pub fn read<T: DeserializeOwned>(&self) -> T {
+        read(&self.payload, "payload")
+    }
 }
 
 /// What a run of a handler ended in.
@@ -71,6 +132,8 @@ pub enum Outcome {
     Failed(Failure),
     /// It panicked, with this text. To a runner that is a retry with the reason `panic`.
     Panicked(String),
+    /// It was told that it is cancelled: whatever it returned then counts for nothing.
+    Cancelled,
 }
 
 /// A line of a job's log.
@@ -103,7 +166,17 @@ impl TestHost {
             meta: Vec::new(),
             facts: Vec::new(),
         };
-        Self { ctx, kind: None, now: None, due_at: None, timeout: TIMEOUT_DEFAULT }
+        Self {
+            ctx,
+            kind: None,
+            now: None,
+            due_at: None,
+            timeout: TIMEOUT_DEFAULT,
+            state: BTreeMap::new(),
+            secrets: BTreeMap::new(),
+            cancelled_after: None,
+            answers: http::Answers::default(),
+        }
     }
 
     /// Sets the job's id.
@@ -175,22 +248,64 @@ impl TestHost {
         self.timeout = timeout;
         self
     }
-}
 
-/// The thread's host while a handler runs.
-struct Recorder {
-    now: Option<SystemTime>,
-    logs: RefCell<Vec<LogLine>>,
-}
-
-impl host::Host for Recorder {
-    fn log(&self, level: Level, message: &str) {
-        self.logs.borrow_mut().push(LogLine { level, message: message.to_owned() });
+    /// Puts a value, written as JSON, into the state that the handler finds.
+    ///
+    /// # Panics
+    /// When it cannot be written as JSON: the test has failed.
+    #[must_use]
+    pub fn state<T: Serialize + ?Sized>(self, key: impl Into<String>, value: &T) -> Self {
+        let key = key.into();
+        let bytes = serde_json::to_vec(value).unwrap_or_else(|error| panic!("state {key:?}: {error}"));
+        self.state_bytes(key, bytes)
     }
 
-    fn now(&self) -> SystemTime {
-        #[allow(clippy::disallowed_methods, reason = "a test host without a set time has the system's")]
-        self.now.unwrap_or_else(SystemTime::now)
+    /// Puts bytes into the state that the handler finds.
+    #[must_use]
+    pub fn state_bytes(mut self, key: impl Into<String>, value: impl Into<Vec<u8>>) -> Self {
+        self.state.insert(key.into(), value.into());
+        self
+    }
+
+    /// Lets the handler read a secret. All others are denied.
+    #[must_use]
+    pub fn secret(mut self, name: impl Into<String>, value: impl Into<String>) -> Self {
+        self.secrets.insert(name.into(), value.into());
+        self
+    }
+
+    /// Answers the handler's HTTP requests. Without this, all are denied.
+    ///
+    /// ```
+    /// use hourhand_sdk::prelude::*;
+    ///
+    /// #[handler]
+    /// fn notify(ctx: &Context, url: String) -> Result<u16, Failure> {
+    ///     Ok(ctx.http().post(&url).json("hello").send()?.error_for_status()?.status())
+    /// }
+    ///
+    /// let up = TestHost::new().http(|request| match request.method.as_str() {
+    ///     "POST" => Answer::new(202),
+    ///     _ => Answer::new(405),
+    /// });
+    /// let run = up.run::<notify>(r#""https://example.com/in""#);
+    /// assert_eq!(run.requests[0].read::<String>(), "hello");
+    ///
+    /// let away = TestHost::new().http(|_| Answer::failed(HttpError::TimedOut("no answer".into())));
+    /// let run = away.run::<notify>(r#""https://example.com/in""#);
+    /// assert_eq!(run.outcome, Outcome::Failed(Failure::retry("no answer")));
+    /// ```
+    #[must_use]
+    pub fn http(mut self, answers: impl Fn(&SentRequest) -> Answer + 'static) -> Self {
+        self.answers = http::Answers::new(answers);
+        self
+    }
+
+    /// Cancels the job: [`Context::is_cancelled`] says no so many times, and then yes.
+    #[must_use]
+    pub fn cancelled_after(mut self, asked: u32) -> Self {
+        self.cancelled_after = Some(asked);
+        self
     }
 }
 
@@ -203,11 +318,20 @@ impl TestHost {
             catch_unwind(AssertUnwindSafe(|| H::run(&ctx, payload.into())))
         });
         let outcome = match caught {
+            _ if recorder.has_told_cancelled() => Outcome::Cancelled,
             Ok(Ok(result)) => Outcome::Completed(result),
             Ok(Err(failure)) => Outcome::Failed(failure),
             Err(panic) => Outcome::Panicked(text(panic.as_ref())),
         };
-        TestRun { outcome, logs: recorder.logs.take() }
+        let completed = matches!(outcome, Outcome::Completed(_));
+        TestRun {
+            logs: recorder.logs.take(),
+            progress: recorder.progress.take(),
+            requests: recorder.requests.take(),
+            enqueued: if completed { recorder.enqueued.take() } else { Vec::new() },
+            state: if completed { recorder.state.take() } else { self.state.clone() },
+            outcome,
+        }
     }
 
     /// Calls `work` with a context, and with this host behind it.
@@ -217,7 +341,13 @@ impl TestHost {
     }
 
     fn recorder(&self) -> Rc<Recorder> {
-        Rc::new(Recorder { now: self.now, logs: RefCell::default() })
+        Rc::new(Recorder::new(
+            self.now,
+            self.state.clone(),
+            self.secrets.clone(),
+            self.cancelled_after,
+            self.answers.clone(),
+        ))
     }
 
     fn context(&self, kind: &str) -> Context {
@@ -235,6 +365,11 @@ impl TestHost {
     }
 }
 
+fn read<T: DeserializeOwned>(bytes: &[u8], what: &str) -> T {
+    serde_json::from_slice(bytes)
+        .unwrap_or_else(|error| panic!("{what} {:?}: {error}", String::from_utf8_lossy(bytes)))
+}
+
 fn text(panic: &(dyn Any + Send)) -> String {
     let text = panic.downcast_ref::<&str>().map(|text| (*text).to_owned());
     text.or_else(|| panic.downcast_ref().cloned()).unwrap_or_else(|| "a panic without a text".to_owned())
@@ -246,9 +381,15 @@ impl TestRun {
     /// # Panics
     /// When the run did not complete, or its result is something else: the test has failed.
     pub fn result<T: DeserializeOwned>(&self) -> T {
-        let bytes = self.result_bytes();
-        serde_json::from_slice(bytes)
-            .unwrap_or_else(|error| panic!("result {:?}: {error}", String::from_utf8_lossy(bytes)))
+        read(self.result_bytes(), "result")
+    }
+
+    /// The state entry under `key` after the run, read as JSON; `None` when there is none.
+    ///
+    /// # Panics
+    /// When it is something else: the test has failed.
+    pub fn state_value<T: DeserializeOwned>(&self, key: &str) -> Option<T> {
+        self.state.get(key).map(|bytes| read(bytes, key))
     }
 
     /// The result as text.

@@ -280,3 +280,97 @@ mod host {
         assert_eq!(TestHost::new().run::<payloads_none>("").logs, []);
     }
 }
+
+mod reach {
+    use super::*;
+
+    #[derive(Serialize, Deserialize, PartialEq, Debug)]
+    struct Note {
+        to: String,
+    }
+
+    #[handler]
+    fn does_everything(ctx: &Context, fails: bool) -> Result<i64, Failure> {
+        ctx.progress(101, format_args!("{} of {}", 1, 2));
+        let state = ctx.state();
+        state.of("a/b").of("50%").set("last", &Note { to: "Ada".to_owned() })?;
+        state.set_bytes("raw", [1, 2])?;
+        state.delete("old")?;
+        let at = SystemTime::UNIX_EPOCH + seconds(9);
+        ctx.enqueue("note", &Note { to: "Bob".to_owned() }).at(at).id("n-1").queue("q").send()?;
+        let id =
+            ctx.enqueue("empty", ()).priority(Priority::High).max_attempts(2).timeout(seconds(3)).send()?;
+        ctx.enqueue("raw", Raw(vec![0xff])).meta("after", id).send()?;
+        if fails { Err(Failure::retry("no")) } else { Ok(state.increment("n", 2)?) }
+    }
+
+    #[test]
+    fn what_a_handler_did_is_there_after_it() {
+        let host = TestHost::new().state("n", &40).state("old", "x");
+        let run = host.run::<does_everything>("false");
+        assert_eq!(run.result::<i64>(), 42);
+        assert_eq!((run.progress[0].percent, run.progress[0].message.as_str()), (100, "1 of 2"));
+        let keys: Vec<&str> = run.state.keys().map(String::as_str).collect();
+        assert_eq!(keys, ["a%2Fb/50%25/last", "n", "raw"]);
+        assert_eq!(run.state_value::<Note>("a%2Fb/50%25/last"), Some(Note { to: "Ada".to_owned() }));
+        assert_eq!((&run.state["raw"][..], run.state_value::<u8>("old")), (&[1, 2][..], None));
+        let [note, empty, raw] = &run.enqueued[..] else { panic!("{:?}", run.enqueued) };
+        assert_eq!((note.id.as_str(), note.queue.as_str(), note.kind.as_str()), ("n-1", "q", "note"));
+        assert_eq!(
+            (note.read::<Note>().to, note.due),
+            ("Bob".to_owned(), Due::At(SystemTime::UNIX_EPOCH + seconds(9)))
+        );
+        assert_eq!((empty.payload.len(), empty.priority, empty.queue.as_str()), (0, Priority::High, "empty"));
+        assert_eq!((empty.max_attempts, empty.timeout), (Some(2), Some(seconds(3))));
+        assert_eq!(
+            (&raw.payload[..], &raw.meta[0].1, raw.due),
+            (&[0xff][..], &empty.id, Due::In(Duration::ZERO))
+        );
+    }
+
+    #[test]
+    fn what_failed_is_as_if_it_had_not_been() {
+        let run = TestHost::new().state("n", &40).run::<does_everything>("true");
+        assert_eq!(run.outcome, Outcome::Failed(Failure::retry("no")));
+        assert_eq!((run.enqueued.len(), run.state.len(), run.state_value::<u8>("n")), (0, 1, Some(40)));
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused_as_a_runner_would() {
+        TestHost::new().state("text", "x").state("n", &i64::MAX).enter(|ctx| {
+            let state = ctx.state();
+            let long = "x".repeat(257);
+            for refused in [
+                ctx.enqueue("no name", ()).send().unwrap_err(),
+                ctx.enqueue("k", ()).queue("").send().unwrap_err(),
+                ctx.enqueue("k", ()).id(" x").send().unwrap_err(),
+                ctx.enqueue("k", ()).max_attempts(0).send().unwrap_err(),
+                ctx.enqueue("k", Raw(vec![0; (1 << 20) + 1])).send().unwrap_err(),
+                ctx.enqueue("k", ()).meta("k", "x".repeat(4096)).send().unwrap_err(),
+                state.get::<u8>("").unwrap_err(),
+                state.get::<u8>("text").unwrap_err(),
+                state.set(&long, &1).unwrap_err(),
+                state.increment("text", 1).unwrap_err(),
+                state.increment("n", 1).unwrap_err(),
+            ] {
+                assert!(matches!(refused, Refused::Invalid(_)), "{refused:?}");
+            }
+            let large = state.set_bytes("k", vec![0; (64 << 10) + 1]).unwrap_err();
+            assert!(matches!(large, Refused::Limit(_)), "{large:?}");
+        });
+    }
+
+    #[test]
+    fn without_a_host_nothing_is_there() {
+        let ctx = TestHost::new().enter(Context::clone);
+        assert!(!ctx.is_cancelled());
+        ctx.progress(1, "to nobody");
+        for refused in [
+            ctx.enqueue("k", ()).send().unwrap_err(),
+            ctx.secret("s").unwrap_err(),
+            ctx.state().get::<u8>("k").unwrap_err(),
+        ] {
+            assert!(matches!(refused, Refused::Unavailable(_)), "{refused:?}");
+        }
+    }
+}

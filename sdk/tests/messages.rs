@@ -19,6 +19,11 @@ fn types_that_cannot_go_through_are_told() {
 }
 
 #[test]
+fn a_job_that_was_not_sent_is_told() {
+    check("unsent", &["check"]);
+}
+
+#[test]
 fn two_handlers_of_one_kind_do_not_compile() {
     // Natively they do: it is in a module that one would hide the other.
     check("twins", &["build", "--target", "wasm32-wasip1"]);

@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::args_jobs::{DeadCommand, EnqueueArgs, JobCommand};
 use super::args_local::{DevArgs, NewArgs, TestArgs, TryArgs};
+use super::args_state::StateCommand;
 use crate::config::LogFormat;
 use crate::names::Name;
 
@@ -76,6 +77,9 @@ pub(super) enum Command {
     /// Look at dead letters, retry and delete them
     #[command(subcommand)]
     Dead(DeadCommand),
+    /// Look at what handlers remember, and change it
+    #[command(subcommand)]
+    State(StateCommand),
     /// Make, try, test and look at handlers
     #[command(subcommand)]
     Handler(HandlerCommand),

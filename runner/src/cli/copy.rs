@@ -43,6 +43,8 @@ struct CopyOut {
     remembered_ids: u64,
     /// Queues of the source.
     queues: u64,
+    /// Entries of state that the target has now.
+    state: u64,
 }
 
 /// Runs `store copy`.
@@ -216,7 +218,7 @@ impl Copy<'_> {
     fn is_new(&mut self, item: &Exported) -> bool {
         match item {
             Exported::Job(job) => self.seen.insert(job.record),
-            Exported::Id(_) | Exported::Queue(_) => true,
+            Exported::Id(_) | Exported::Queue(_) | Exported::State(_) => true,
         }
     }
 
@@ -231,6 +233,7 @@ impl Copy<'_> {
             (Exported::Job(_), Imported::Before) => done.copied_before += 1,
             (Exported::Id(_), answer) => done.remembered_ids += u64::from(answer == Imported::Copied),
             (Exported::Queue(_), _) => done.queues += 1,
+            (Exported::State(_), answer) => done.state += u64::from(answer == Imported::Copied),
         }
     }
 }

@@ -3,6 +3,7 @@
 //! Both load modules as a runner does, in this process: what they say is what a runner would say.
 
 use std::path::Path;
+use std::sync::Arc;
 
 use serde::Serialize;
 
@@ -13,7 +14,7 @@ use super::output::{Out, note, plain};
 use super::table::Table;
 use crate::config;
 use crate::registry::{HandlerStatus, Registry, RegistryConfig, Verdict, verdict};
-use crate::sandbox::{Declared, Form, Limits, Sandbox, SandboxConfig};
+use crate::sandbox::{Build, Declared, Form, Limits, Role, Sandbox, SandboxConfig};
 use crate::wire::units::rfc3339;
 
 /// A handler of a folder.
@@ -56,9 +57,12 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
     let (dir, cache_dir) = config::handlers(&context.layers, &context.machine)?;
     crate::app::check_handlers_dir(&dir).map_err(|e| Fault::usage(format!("{e:#}")))?;
     // One slot is enough to load with.
-    let sandbox = Sandbox::new(SandboxConfig { concurrency: 1, cache_dir, ..SandboxConfig::default() });
-    let sandbox = sandbox.map_err(|e| Fault::failed(e.to_string()))?;
-    let registry = Registry::start(RegistryConfig::new(dir), sandbox);
+    let settings = context.layers.operator();
+    let memory_bytes_max = crate::app::memory_bytes_max(settings);
+    let config = SandboxConfig { concurrency: 1, memory_bytes_max, cache_dir, ..SandboxConfig::default() };
+    let sandbox = Sandbox::new(config).map_err(|e| Fault::failed(e.to_string()))?;
+    let operator = Arc::new(crate::app::operator_without_secrets(settings));
+    let registry = Registry::start(RegistryConfig { operator, ..RegistryConfig::new(dir) }, sandbox);
     let registry = registry.map_err(|e| Fault::failed(e.to_string()))?;
     registry.settled().await;
     let snapshot = registry.snapshot();
@@ -92,13 +96,34 @@ struct CheckOut<'a> {
     size_bytes: u64,
     /// `core`, `component`, or `null` for what is no WebAssembly.
     form: Option<&'static str>,
+    /// `handler`, `command`, or `null` for what serves as neither.
+    role: Option<&'static str>,
     interface: Option<&'a str>,
     kinds: Vec<String>,
     handlers: Vec<DeclaredOut<'a>>,
     memory_bytes_initial: Option<u64>,
+    /// `null` when it does not load.
+    needs: Option<NeedsOut>,
     imports: &'a [String],
     exports: &'a [String],
     producers: &'a [String],
+}
+
+/// What compiling it took here, and what each job takes of a runner's pool.
+#[derive(Debug, Serialize)]
+struct NeedsOut {
+    compile_ms: u64,
+    memories: u32,
+    tables: u32,
+    table_elements: u64,
+}
+
+impl From<&Build> for NeedsOut {
+    fn from(build: &Build) -> Self {
+        let Build { compile_ms, memories, tables, table_elements } = *build;
+        // A check has no cache to take it from.
+        Self { compile_ms: compile_ms.unwrap_or_default(), memories, tables, table_elements }
+    }
 }
 
 /// What a module declares of a handler; `null` is left to the defaults.
@@ -139,10 +164,15 @@ pub(super) fn check(context: &mut Context, file: &Path) -> Result<Code, Fault> {
             Form::Core => "core",
             Form::Component => "component",
         }),
+        role: inspection.role.map(|role| match role {
+            Role::Handler => "handler",
+            Role::Command => "command",
+        }),
         interface: inspection.interface.as_deref(),
         kinds: kinds.iter().map(ToString::to_string).collect(),
         handlers: inspection.declared.iter().map(DeclaredOut::from).collect(),
         memory_bytes_initial: inspection.memory_bytes_initial,
+        needs: inspection.build.as_ref().map(NeedsOut::from),
         imports: &inspection.imports,
         exports: &inspection.exports,
         producers: &inspection.producers,
@@ -176,18 +206,31 @@ fn read(file: &Path) -> Result<Vec<u8>, Fault> {
     std::fs::read(file).map_err(unreadable)
 }
 
+fn runs_as(answer: &CheckOut<'_>) -> String {
+    match (answer.role, answer.interface) {
+        (Some("command"), _) => "command (payload on stdin, result on stdout, exit code)".to_owned(),
+        (_, Some(version)) => format!("handler of hourhand:job@{version}"),
+        _ => "nothing".to_owned(),
+    }
+}
+
 fn show(out: &mut Out, answer: &CheckOut<'_>) {
     let mut fields = vec![
         ("file", answer.file.clone()),
         ("loads", if answer.ok { "yes" } else { "no" }.to_owned()),
         ("kinds", answer.kinds.join(", ")),
         ("form", answer.form.unwrap_or("not WebAssembly").to_owned()),
-        ("interface", answer.interface.unwrap_or("none").to_owned()),
+        ("runs as", runs_as(answer)),
         ("size", format!("{} bytes", answer.size_bytes)),
         ("sha256", answer.sha256.to_owned()),
     ];
     if let Some(bytes) = answer.memory_bytes_initial {
         fields.push(("memory", format!("{} KiB at the start", bytes >> 10)));
+    }
+    if let Some(NeedsOut { compile_ms, memories, tables, table_elements }) = &answer.needs {
+        let in_pool = format!("{memories} memories, {tables} tables, {table_elements} table elements");
+        fields.push(("pool", in_pool));
+        fields.push(("compiled in", format!("{compile_ms} ms")));
     }
     for handler in &answer.handlers {
         let or_default = |value: Option<String>| value.unwrap_or_else(|| "default".to_owned());

@@ -171,7 +171,8 @@ async fn purge(context: &mut Context, store: &dyn Store, queue: &Name, yes: bool
     Ok(())
 }
 
-fn confirmed(question: &str) -> bool {
+/// Asks on the terminal.
+pub(super) fn confirmed(question: &str) -> bool {
     let mut stderr = std::io::stderr();
     if stderr.write_all(question.as_bytes()).and_then(|()| stderr.flush()).is_err() {
         return false;

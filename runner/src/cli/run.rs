@@ -3,7 +3,7 @@
 use super::context::Context;
 use super::exit::{Code, Fault};
 use crate::app::{self, RunnerEnd};
-use crate::config::RunSettings;
+use crate::config::{Problems, RunSettings};
 use crate::queue::StoreError;
 
 /// Runs a runner until it ends.
@@ -20,7 +20,10 @@ pub(super) fn code_of(end: anyhow::Result<RunnerEnd>) -> Result<Code, Fault> {
         Ok(RunnerEnd::Unsettled) => Ok(Code::Away),
         Err(error) => match error.downcast::<StoreError>() {
             Ok(error) => Err(error.into()),
-            Err(error) => Err(Fault::failed(format!("{error:#}"))),
+            Err(error) => match error.downcast::<Problems>() {
+                Ok(problems) => Err(problems.into()),
+                Err(error) => Err(Fault::failed(format!("{error:#}"))),
+            },
         },
     }
 }

@@ -80,6 +80,12 @@ pub(super) fn job(out: &mut Out, view: &JobView) {
         let message = plain(&error.message);
         fields.push(("error", format!("{}: {message} (attempt {} at {at})", error.reason, error.attempt)));
     }
+    if let Some(progress) = &view.progress {
+        let at = rfc3339(progress.at_us / 1_000);
+        let message = plain(&progress.message);
+        let said = if message.is_empty() { String::new() } else { format!(": {message}") };
+        fields.push(("progress", format!("{} %{said} (at {at})", progress.percent)));
+    }
     fields.extend(job.meta.iter().map(|(k, v)| ("meta", format!("{}={}", plain(k), plain(v)))));
     fields.push(("payload", bytes_shown(&job.payload)));
     if let Some(result) = &view.result {
@@ -115,7 +121,8 @@ fn history(out: &mut Out, view: &JobView) {
     table.print(out, "");
 }
 
-fn bytes_shown(bytes: &[u8]) -> String {
+/// Bytes as people can read them, cut when there are many.
+pub(super) fn bytes_shown(bytes: &[u8]) -> String {
     let count = bytes.len();
     match std::str::from_utf8(bytes) {
         Err(_) => format!("({count} bytes that are no text: --json has them)"),
@@ -145,6 +152,7 @@ mod tests {
 
     use super::*;
     use crate::cli::output::tests::captured;
+    use crate::effects::ProgressSeen;
     use crate::wire::job_out::tests::sample;
 
     #[test]
@@ -153,6 +161,12 @@ mod tests {
         let mut view = sample();
         view.job.payload = Bytes::from_static(b"{\"a\": \"\x1b[2J\"}");
         view.result = Some(Bytes::from_static(b"\xff"));
+        view.progress = Some(ProgressSeen {
+            percent: 40,
+            message: "2 of 5\n".to_owned(),
+            attempt: 2,
+            at_us: 1_796_115_601_002_000,
+        });
         job(&mut out, &view);
         let text = captured.text();
         for part in [
@@ -164,6 +178,7 @@ mod tests {
             "lateness    1.234 ms\n",
             "duration    2.066 ms\n",
             "error       panic: bad id 7 (attempt 2 at 2026-12-01T09:00:01.003Z)\n",
+            "progress    40 %: 2 of 5\\n (at 2026-12-01T09:00:01.002Z)\n",
             "meta        b=1\nmeta        a=2\n",
             "payload     {\"a\": \"\\u{1b}[2J\"}\n",
             "result      (1 bytes that are no text: --json has them)\n",

@@ -8,9 +8,12 @@ use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
 use super::Problems;
+use crate::manifest::OperatorSettings;
+use crate::manifest::ceiling;
+use crate::manifest::document::{Document, sort_of, without_mark};
 
 /// The settings file that is read from the working directory when it is there.
 pub const FILE_DEFAULT: &str = "hourhand.toml";
@@ -45,6 +48,9 @@ pub const KEYS: [&str; 23] = [
     "store",
 ];
 
+/// Tables of the file: they hold what no flag and no variable says.
+pub const TABLES: [&str; 2] = ["ceiling", "secrets"];
+
 /// Keys that take a list.
 const LIST_KEYS: [&str; 2] = ["kinds", "queues"];
 
@@ -63,6 +69,8 @@ pub struct Layers {
     flags: BTreeMap<&'static str, String>,
     variables: BTreeMap<String, String>,
     file: BTreeMap<&'static str, Found>,
+    /// The file's tables.
+    operator: OperatorSettings,
     /// What the file holds that is no setting: reported together with what is wrong with the settings.
     strays: Problems,
 }
@@ -98,7 +106,7 @@ impl Layers {
                 Err(_) => problems.push(format!("{key}: expected UTF-8 text, got other bytes")),
             }
         }
-        problems.or(Self { flags, variables: ours, file: BTreeMap::new(), strays: Problems::default() })
+        problems.or(Self { flags, variables: ours, ..Self::default() })
     }
 
     /// Adds the settings file: the one that flag or variable names, else [`FILE_DEFAULT`] in `dir` if it is there.
@@ -114,8 +122,14 @@ impl Layers {
             return Ok(self);
         }
         let text = read(&path).map_err(|e| Problems::one(format!("{shown}: cannot be read: {e}")))?;
-        (self.file, self.strays) = parse(shown, &text)?;
+        let parsed = parse(shown, &text)?;
+        (self.file, self.operator, self.strays) = (parsed.found, parsed.operator, parsed.problems);
         Ok(self)
+    }
+
+    /// What the file says for all handlers.
+    pub fn operator(&self) -> &OperatorSettings {
+        &self.operator
     }
 
     /// What the file holds that is no setting.
@@ -162,34 +176,37 @@ fn read(path: &Path) -> Result<String, String> {
     std::fs::read_to_string(path).map_err(|e| e.to_string())
 }
 
-fn parse(shown: &str, text: &str) -> Result<(BTreeMap<&'static str, Found>, Problems), Problems> {
-    let text = text.strip_prefix('\u{feff}').unwrap_or(text);
-    let line_of =
-        |at: usize| text.as_bytes()[..at.min(text.len())].iter().filter(|b| **b == b'\n').count() + 1;
-    // Only the message is used: the error's own form quotes the line, which may hold a password.
-    let table = DeTable::parse(text).map_err(|e| {
-        let line = e.span().map_or(1, |s| line_of(s.start));
-        Problems::one(format!("{shown}:{line}: not valid TOML: {}", e.message()))
-    })?;
-    let mut problems = Problems::default();
+/// What a file holds.
+struct Parsed {
+    found: BTreeMap<&'static str, Found>,
+    operator: OperatorSettings,
+    problems: Problems,
+}
+
+fn parse(shown: &str, text: &str) -> Result<Parsed, Problems> {
+    let text = without_mark(text);
+    let table = Document::table(text, shown)?;
+    let document = Document::new(shown, text);
     let mut found = BTreeMap::new();
-    for (key, value) in table.get_ref() {
-        let line = line_of(key.span().start);
+    let mut operator = OperatorSettings::default();
+    for (key, value) in &table {
         let name: &str = key.get_ref();
-        let known = KEYS.iter().find(|k| **k == name);
-        let Some(known) = known else {
-            let allowed = KEYS.join(", ");
-            problems.push(format!("{shown}:{line}: unknown key {name:?}: expected one of {allowed}"));
-            continue;
-        };
-        match text_of(known, value.get_ref()) {
-            Ok(text) => {
-                found.insert(*known, Found { text, origin: format!("{shown}:{line}: {name}") });
+        let item = document.item(name, key, value);
+        if let Some(known) = KEYS.iter().find(|k| **k == name) {
+            match text_of(known, value.get_ref()) {
+                Ok(text) => _ = found.insert(*known, Found { text, origin: item.origin() }),
+                Err(message) => _ = item.wrong::<()>(&message),
             }
-            Err(message) => problems.push(format!("{shown}:{line}: {name}: {message}")),
+        } else if name == TABLES[0] {
+            operator.ceiling = ceiling::read(item).unwrap_or_default();
+        } else if name == TABLES[1] {
+            operator.secrets = ceiling::read_secrets(item).unwrap_or_default();
+        } else {
+            let allowed = [KEYS.join(", "), TABLES.map(|table| format!("[{table}]")).join(", ")].join(", ");
+            document.stray(key, &format!("unknown key {name:?}: expected one of {allowed}"));
         }
     }
-    Ok((found, problems))
+    Ok(Parsed { found, operator, problems: document.problems() })
 }
 
 /// A value of the file as the text that a flag would carry.
@@ -205,12 +222,7 @@ fn text_of(key: &str, value: &DeValue<'_>) -> Result<String, String> {
                 None => "a list with other things in it",
             }
         }
-        DeValue::Integer(_) => "a number",
-        DeValue::Float(_) => "a fraction",
-        DeValue::Boolean(_) => "true or false",
-        DeValue::Datetime(_) => "a date",
-        DeValue::Array(_) => "a list",
-        DeValue::Table(_) => "a table",
+        other => sort_of(other),
     };
     Err(format!(
         "expected {}, got {got}",

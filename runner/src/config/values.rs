@@ -8,14 +8,14 @@ use crate::names::Name;
 use crate::wire::units;
 
 /// A limit that `none` (or `off`) lifts.
-pub(super) fn limit(text: &str, parse: impl Fn(&str) -> Result<u64, String>) -> Result<Option<u64>, String> {
+pub(crate) fn limit(text: &str, parse: impl Fn(&str) -> Result<u64, String>) -> Result<Option<u64>, String> {
     if text == "none" || text == "off" {
         return Ok(None);
     }
     parse(text).map(Some).map_err(|e| format!("{e} (or none for no limit)"))
 }
 
-pub(super) fn whole(text: &str) -> Result<u64, String> {
+pub(crate) fn whole(text: &str) -> Result<u64, String> {
     let digits = !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
     digits
         .then(|| text.parse().ok())

@@ -1,6 +1,10 @@
 //! What every store checks before it takes anything, and the ids that stores make: one place, one wording.
 
-use super::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, SessionId, StoreError};
+use super::{
+    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, LogWrite, SessionId, Settlement,
+    StoreError,
+};
+use crate::effects::{PROGRESS_BYTES_MAX, check_keys, check_value};
 use crate::job::NewJob;
 use crate::names::JobId;
 
@@ -27,6 +31,48 @@ pub(super) fn check_batch(jobs: &[NewJob]) -> Result<(), StoreError> {
         )));
     }
     Ok(())
+}
+
+/// A batch of settlements: what is dropped with its effects is not looked at.
+pub(super) fn check_settlements(settlements: &[Settlement]) -> Result<(), StoreError> {
+    if settlements.len() > BATCH_MAX {
+        return Err(too_many(settlements.len()));
+    }
+    for (index, settlement) in settlements.iter().enumerate() {
+        if let Some(effects) = settlement.commits() {
+            effects
+                .validate()
+                .map_err(|text| StoreError::Invalid(format!("effects of settlement {index}: {text}")))?;
+        }
+    }
+    Ok(())
+}
+
+/// A batch of logs.
+pub(super) fn check_logs(logs: &[LogWrite]) -> Result<(), StoreError> {
+    if logs.len() > BATCH_MAX {
+        return Err(too_many(logs.len()));
+    }
+    for (index, progress) in logs.iter().enumerate().filter_map(|(i, log)| Some((i, log.progress.as_ref()?)))
+    {
+        let (percent, bytes) = (progress.percent, progress.message.len());
+        if percent > 100 || bytes > PROGRESS_BYTES_MAX {
+            return Err(StoreError::Invalid(format!(
+                "progress {index} of {percent} % and {bytes} bytes: expected at most 100, and {PROGRESS_BYTES_MAX} bytes"
+            )));
+        }
+    }
+    Ok(())
+}
+
+/// Keys of state that are read.
+pub(super) fn check_state_keys(keys: &[impl AsRef<str>]) -> Result<(), StoreError> {
+    check_keys(keys).map_err(StoreError::Invalid)
+}
+
+/// An entry of state that is set.
+pub(super) fn check_state_entry(key: &str, value: &[u8]) -> Result<(), StoreError> {
+    check_keys(&[key]).and_then(|()| check_value(key, value)).map_err(StoreError::Invalid)
 }
 
 /// The refusal of a batch of over [`BATCH_MAX`].

@@ -9,8 +9,9 @@ use std::fmt::Write as _;
 
 use bytes::Bytes;
 
-use super::life::add_event;
+use super::life::{Owner, Told, add_event};
 use super::{AttemptLog, BATCH_MAX, IdMemory, Retention, StoreError};
+use crate::effects::{ProgressSeen, StateEntry};
 use crate::job::{CRASHES_MAX, Job, State};
 use crate::names::{JobId, Name};
 
@@ -35,6 +36,17 @@ pub enum Exported {
     Id(RememberedId),
     /// A queue.
     Queue(ExportedQueue),
+    /// An entry of a bucket of state.
+    State(ExportedState),
+}
+
+/// An entry of a bucket of state. Its version is a number of the source, as a record is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExportedState {
+    /// Which bucket.
+    pub bucket: Name,
+    /// Its key, value and version.
+    pub entry: StateEntry,
 }
 
 /// A job with all that is known of it. One that a runner had is as if that runner were lost.
@@ -64,6 +76,8 @@ pub struct ExportedJob {
     pub history: Bytes,
     /// What it printed.
     pub logs: Vec<AttemptLog>,
+    /// How far its last attempt had come, if it told.
+    pub progress: Option<ProgressSeen>,
     /// Whether a runner had it.
     pub taken_back: bool,
 }
@@ -84,8 +98,15 @@ impl ExportedJob {
             events: 0,
             history: Bytes::new(),
             logs,
+            progress: None,
             taken_back: false,
         }
+    }
+
+    /// Adds what the job has said of its progress, as far as it would be shown. `owner` is the lease that the source has of it,
+    /// or the one that was settled last.
+    pub(super) fn add_progress(&mut self, told: Option<Told>, owner: Option<&Owner>) {
+        self.progress = told.and_then(|told| told.shown(self.attempt, owner, None));
     }
 }
 
@@ -151,6 +172,7 @@ impl Exported {
             }
             Self::Id(_) => 500,
             Self::Queue(queue) => 500 + 1_000 * queue.kinds.len(),
+            Self::State(state) => 500 + state.entry.key.len() + state.entry.found.value.len(),
         }
     }
 }
@@ -237,6 +259,7 @@ pub(super) fn check_import(items: &[Exported]) -> Result<(), StoreError> {
 pub(super) fn last_number(source: &Source, items: &[Exported]) -> u64 {
     let numbers = items.iter().filter_map(|item| match item {
         Exported::Job(job) => Some(job.record.max(job.place)),
+        Exported::State(state) => Some(state.entry.found.version),
         _ => None,
     });
     numbers.fold(source.last, u64::max)

@@ -5,6 +5,7 @@
 use bytes::Bytes;
 
 use super::RunFacts;
+use crate::effects::ProgressSeen;
 use crate::job::{Job, JobView, MAX_ATTEMPTS_DEFAULT, State};
 use crate::outcome::{Failure, HISTORY_FIRST, HISTORY_LAST, HistoryEvent, Outcome, Reason};
 
@@ -38,6 +39,20 @@ pub(super) enum Event {
     },
 }
 
+/// Whose a lease is or was: session and token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Owner {
+    pub(super) session: String,
+    pub(super) token: u64,
+}
+
+/// What a job has last said of its progress, and under which lease.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Told {
+    pub(super) by: Owner,
+    pub(super) seen: ProgressSeen,
+}
+
 /// What has happened to a job since its enqueue, up to its last event.
 #[derive(Debug)]
 pub(super) struct Past {
@@ -48,13 +63,16 @@ pub(super) struct Past {
     pub(super) max_attempts: u32,
     pub(super) crashes: u32,
     pub(super) due_ms: u64,
+    /// The lease that was settled last; `None` before the first, and after a reclaim.
+    pub(super) settled: Option<Owner>,
     pub(super) result: Bytes,
     pub(super) events: Vec<Event>,
 }
 
 /// The lease of a job that a runner has.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub(super) struct LeaseFacts {
+    pub(super) owner: Owner,
     pub(super) attempt: u32,
     pub(super) max_attempts: u32,
     pub(super) crashes: u32,
@@ -72,6 +90,24 @@ pub(super) struct Known<'a> {
     pub(super) lease: Option<LeaseFacts>,
     /// The name of the runner that has the lease.
     pub(super) runner: &'a str,
+    pub(super) told: Option<Told>,
+}
+
+impl Told {
+    /// What is shown of it: what the attempt that runs has said, else what the last one has. Attempts may have the same number: what
+    /// tells them apart is the lease, and after a reclaim, which forgets that, the number.
+    pub(super) fn shown(
+        self,
+        attempt: u32,
+        running: Option<&Owner>,
+        settled: Option<&Owner>,
+    ) -> Option<ProgressSeen> {
+        let current = match running.or(settled) {
+            Some(owner) => self.by == *owner,
+            None => true,
+        };
+        (current && self.seen.attempt == attempt).then_some(self.seen)
+    }
 }
 
 fn some(text: &str) -> Option<String> {
@@ -141,7 +177,7 @@ pub(super) fn add_event(history: &mut Vec<u8>, events: &mut u32, event: &str) {
 
 /// A job as it is at `now_ms`.
 pub(super) fn view(known: Known<'_>, now_ms: u64) -> JobView {
-    let Known { job, due_ms: enqueued_due_ms, past, lease, runner } = known;
+    let Known { job, due_ms: enqueued_due_ms, past, lease, runner, told } = known;
     let mut view = JobView {
         state: State::Scheduled,
         attempt: 0,
@@ -159,9 +195,10 @@ pub(super) fn view(known: Known<'_>, now_ms: u64) -> JobView {
         history: vec![enqueued_event(&job)],
         job,
     };
-    let mut letter = b'w';
-    if let Some(past) = past {
+    let (mut letter, mut settled) = (b'w', None);
+    if let Some(mut past) = past {
         letter = past.state;
+        settled = past.settled.take();
         view.attempt = past.attempt;
         view.crashes = past.crashes;
         view.due_ms = past.due_ms;
@@ -183,8 +220,10 @@ pub(super) fn view(known: Known<'_>, now_ms: u64) -> JobView {
         view.started_us = Some(lease.claimed_ms.max(lease.due_ms) * 1_000);
         (view.ended_us, view.lateness_us, view.handler) = (None, None, None);
         view.runner = some(runner);
+        view.progress = told.and_then(|told| told.shown(view.attempt, Some(&lease.owner), None));
         return view;
     }
+    view.progress = told.and_then(|told| told.shown(view.attempt, None, settled.as_ref()));
     view.state = match letter {
         b'c' => State::Completed,
         b'x' => State::Cancelled,

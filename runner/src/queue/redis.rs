@@ -16,7 +16,7 @@ use self::keys::Keys;
 use self::link::Link;
 pub use self::scripts::ScriptEdit;
 use self::scripts::Scripts;
-use crate::effects::StateFound;
+use crate::effects::{BucketSeen, StateEntry, StateFound};
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
@@ -27,6 +27,7 @@ use crate::queue::{
 
 mod address;
 mod claim;
+mod commit;
 mod copy;
 mod counts;
 mod doctor;
@@ -42,6 +43,7 @@ mod record;
 mod reply;
 mod scripts;
 mod sessions;
+mod state;
 mod tls;
 mod wakes;
 mod walk;
@@ -147,8 +149,32 @@ impl Store for RedisStore {
         self.log_jobs(logs).await
     }
 
-    async fn read_state(&self, _bucket: &Name, _keys: &[String]) -> Result<StateFound, StoreError> {
-        Err(StoreError::Refused("state is not there yet".to_owned()))
+    async fn read_state(&self, bucket: &Name, keys: &[String]) -> Result<StateFound, StoreError> {
+        self.read_bucket(bucket, keys).await
+    }
+
+    async fn buckets(&self, cursor: Option<String>) -> Result<Page<BucketSeen>, StoreError> {
+        self.bucket_page(cursor).await
+    }
+
+    async fn state_page(
+        &self,
+        bucket: &Name,
+        cursor: Option<String>,
+    ) -> Result<Page<StateEntry>, StoreError> {
+        self.entry_page(bucket, cursor).await
+    }
+
+    async fn set_state(&self, bucket: &Name, key: &str, value: &[u8]) -> Result<u64, StoreError> {
+        self.set_entry(bucket, key, value).await
+    }
+
+    async fn delete_state(&self, bucket: &Name, key: &str) -> Result<bool, StoreError> {
+        self.delete_entry(bucket, key).await
+    }
+
+    async fn empty_bucket(&self, bucket: &Name) -> Result<(u64, bool), StoreError> {
+        self.delete_entries(bucket).await
     }
 
     async fn heartbeat(&self, session: &SessionId, info: &RunnerInfo) -> Result<Pulse, StoreError> {

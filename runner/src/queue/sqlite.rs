@@ -15,7 +15,7 @@ use tokio::sync::mpsc;
 
 use self::link::Link;
 use crate::clock::{HostClock, SystemClock};
-use crate::effects::StateFound;
+use crate::effects::{BucketSeen, StateEntry, StateFound};
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
@@ -25,6 +25,7 @@ use crate::queue::{
 };
 
 mod claim;
+mod commit;
 mod copy_in;
 mod copy_out;
 mod counts;
@@ -45,6 +46,7 @@ mod read;
 mod rows;
 mod sessions;
 mod settle;
+mod state;
 mod time;
 mod tx;
 mod wakes;
@@ -191,8 +193,32 @@ impl Store for SqliteStore {
         self.log_jobs(logs).await
     }
 
-    async fn read_state(&self, _bucket: &Name, _keys: &[String]) -> Result<StateFound, StoreError> {
-        Err(StoreError::Refused("state is not there yet".to_owned()))
+    async fn read_state(&self, bucket: &Name, keys: &[String]) -> Result<StateFound, StoreError> {
+        self.read_bucket(bucket, keys).await
+    }
+
+    async fn buckets(&self, cursor: Option<String>) -> Result<Page<BucketSeen>, StoreError> {
+        self.bucket_page(cursor).await
+    }
+
+    async fn state_page(
+        &self,
+        bucket: &Name,
+        cursor: Option<String>,
+    ) -> Result<Page<StateEntry>, StoreError> {
+        self.entry_page(bucket, cursor).await
+    }
+
+    async fn set_state(&self, bucket: &Name, key: &str, value: &[u8]) -> Result<u64, StoreError> {
+        self.set_entry(bucket, key, value).await
+    }
+
+    async fn delete_state(&self, bucket: &Name, key: &str) -> Result<bool, StoreError> {
+        self.delete_entry(bucket, key).await
+    }
+
+    async fn empty_bucket(&self, bucket: &Name) -> Result<(u64, bool), StoreError> {
+        self.delete_entries(bucket).await
     }
 
     async fn heartbeat(&self, session: &SessionId, info: &RunnerInfo) -> Result<Pulse, StoreError> {

@@ -2,13 +2,14 @@
 //! clock of its own.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use crate::clock::Monotonic;
 
-use super::folder::Seen;
+use super::folder::{FileId, Seen};
 use super::loading::{LoadOrder, Loaded};
+use super::manifests::ManifestRead;
 use super::tracked::Tracked;
 
 /// All files of the folder, by path.
@@ -60,6 +61,25 @@ impl Files {
         }
     }
 
+    /// The manifests that are to be read now, by the path of their module.
+    pub(super) fn manifests_due(&self, now: Monotonic) -> Vec<(PathBuf, FileId)> {
+        self.by_path.iter().filter_map(|(path, file)| Some((path.clone(), file.manifest.due(now)?))).collect()
+    }
+
+    /// Takes in what a manifest says.
+    pub(super) fn manifest_read(
+        &mut self,
+        path: &Path,
+        id: FileId,
+        read: ManifestRead,
+        now: Monotonic,
+        wall_ms: u64,
+    ) {
+        if let Some(file) = self.by_path.get_mut(path) {
+            file.manifest.read(id, read, now, wall_ms);
+        }
+    }
+
     /// How long until a file needs another look that no event will bring.
     pub(super) fn next_check(&self, now: Monotonic) -> Option<Duration> {
         self.by_path.values().filter_map(|file| file.next_check(now)).min()
@@ -68,11 +88,13 @@ impl Files {
 
 #[cfg(test)]
 mod tests {
-    use super::super::folder::FileId;
+    use super::super::folder::Beside;
+    use super::super::manifests::TrackedManifest;
     use super::super::tracked::Problem;
     use super::*;
     use crate::clock;
     use crate::sandbox::LoadError;
+    use std::sync::Arc;
 
     const WALL_MS: u64 = 1_000_000;
 
@@ -81,11 +103,12 @@ mod tests {
         files: Files,
         start: Monotonic,
         now_ms: u64,
+        manifest: Beside,
     }
 
     impl Folder {
         fn new() -> Self {
-            Self { files: Files::new(1_000), start: clock::monotonic(), now_ms: 0 }
+            Self { files: Files::new(1_000), start: clock::monotonic(), now_ms: 0, manifest: Beside::Nothing }
         }
 
         fn now(&self) -> Monotonic {
@@ -99,7 +122,7 @@ mod tests {
                 path: PathBuf::from("k.wasm"),
                 stem: "k".to_owned(),
                 id: Some(FileId::fake(1, len, modified_ms)),
-                has_manifest: false,
+                manifest: self.manifest,
             };
             let mut orders = self.files.observe(vec![seen], self.now(), WALL_MS + now_ms);
             assert!(orders.len() <= 1);
@@ -122,6 +145,100 @@ mod tests {
         fn problem(&self) -> Option<&Problem> {
             self.files.by_path.values().next()?.problem.as_ref()
         }
+    }
+
+    impl Folder {
+        /// A scan beside a module that is long since known.
+        fn scan_manifest(&mut self, now_ms: u64, manifest: Beside) -> bool {
+            self.manifest = manifest;
+            self.scan(now_ms, 10, 0);
+            !self.files.manifests_due(self.now()).is_empty()
+        }
+
+        fn read(&mut self, manifest: Beside, text: &str) {
+            let Beside::File(id) = manifest else { panic!("no file") };
+            let read = match crate::manifest::parse("k.toml", text) {
+                Ok(manifest) => ManifestRead::Good(Arc::new(manifest)),
+                Err(problems) => ManifestRead::Broken(problems.to_string()),
+            };
+            self.files.manifest_read(Path::new("k.wasm"), id, read, self.now(), WALL_MS + self.now_ms);
+        }
+
+        fn manifest(&self) -> &TrackedManifest {
+            &self.files.by_path.values().next().unwrap().manifest
+        }
+
+        fn timeout(&self) -> Option<u64> {
+            self.manifest().good()?.timeout_ms
+        }
+    }
+
+    fn manifest_of(inode: u64, len: u64, modified_ms: u64) -> Beside {
+        Beside::File(FileId::fake(inode, len, modified_ms))
+    }
+
+    #[test]
+    fn a_manifest_counts_when_it_was_quiet_and_goes_when_it_is_deleted() {
+        let mut folder = Folder::new();
+        let first = manifest_of(2, 5, WALL_MS);
+        assert!(!folder.scan_manifest(0, first), "just written");
+        assert!(folder.manifest().undecided() && !folder.files.initial_settled(folder.now()));
+        assert!(folder.scan_manifest(250, first));
+        folder.read(first, "timeout = '1s'");
+        assert_eq!((folder.timeout(), folder.manifest().undecided()), (Some(1_000), false));
+        assert!(!folder.scan_manifest(3_000, first), "known");
+        // Moved in: at once, and the old one counts until then.
+        let second = manifest_of(3, 5, WALL_MS);
+        assert!(folder.scan_manifest(4_000, second));
+        assert_eq!((folder.timeout(), folder.manifest().undecided()), (Some(1_000), false));
+        folder.read(second, "timeout = '2s'");
+        assert_eq!(folder.timeout(), Some(2_000));
+        // What cannot be looked at is not gone, and one scan without it is not either.
+        folder.scan_manifest(5_000, Beside::Unknown);
+        folder.scan_manifest(6_000, Beside::Nothing);
+        assert_eq!(folder.timeout(), Some(2_000));
+        assert!(folder.files.next_check(folder.now()).is_some());
+        folder.scan_manifest(6_500, Beside::Nothing);
+        assert_eq!((folder.timeout(), folder.manifest().undecided()), (None, false));
+    }
+
+    #[test]
+    fn a_broken_manifest_is_said_when_it_is_no_longer_young_and_the_good_one_counts_on() {
+        let mut folder = Folder::new();
+        let good = manifest_of(2, 5, 0);
+        assert!(folder.scan_manifest(0, good));
+        folder.read(good, "timeout = '1s'");
+        let bad = manifest_of(2, 6, WALL_MS + 1_000);
+        assert!(!folder.scan_manifest(1_000, bad));
+        assert!(folder.scan_manifest(1_300, bad));
+        folder.read(bad, "timeout = ");
+        assert!(folder.manifest().problem().is_none(), "somebody may still be writing it");
+        assert!(!folder.scan_manifest(1_400, bad), "not again and again");
+        assert!(folder.scan_manifest(3_400, bad));
+        folder.read(bad, "timeout = ");
+        assert!(folder.manifest().problem().unwrap().message.starts_with("k.toml:1: "));
+        assert_eq!(folder.timeout(), Some(1_000));
+        assert!(!folder.scan_manifest(9_000, bad), "said once");
+        let mended = manifest_of(2, 7, WALL_MS + 9_500);
+        folder.scan_manifest(9_500, mended);
+        assert!(folder.scan_manifest(9_800, mended));
+        folder.read(mended, "timeout = '3s'");
+        assert_eq!((folder.timeout(), folder.manifest().problem()), (Some(3_000), None));
+    }
+
+    #[test]
+    fn a_manifest_touched_without_end_is_read_every_two_seconds() {
+        let mut folder = Folder::new();
+        let mut reads = 0;
+        for step in 0..600 {
+            let manifest = manifest_of(2, 5, WALL_MS + step * 100);
+            if folder.scan_manifest(step * 100, manifest) {
+                reads += 1;
+                folder.read(manifest, "timeout = '1s'");
+            }
+        }
+        assert!((20..=30).contains(&reads), "{reads}");
+        assert_eq!(folder.timeout(), Some(1_000));
     }
 
     fn refused() -> LoadError {

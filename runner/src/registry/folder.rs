@@ -55,8 +55,19 @@ pub(super) struct Seen {
     pub(super) stem: String,
     /// What the name leads to, links resolved; `None` when it cannot be looked at for the moment.
     pub(super) id: Option<FileId>,
-    /// A manifest lies beside it.
-    pub(super) has_manifest: bool,
+    /// The manifest beside it.
+    pub(super) manifest: Beside,
+}
+
+/// What lies beside a module under its manifest's name, links resolved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Beside {
+    /// No file.
+    Nothing,
+    /// A manifest.
+    File(FileId),
+    /// Something that cannot be looked at for the moment.
+    Unknown,
 }
 
 /// All module files of the folder: `*.wasm`, no dot files. A link that leads nowhere is not there.
@@ -74,8 +85,13 @@ pub(super) fn scan(dir: &Path) -> io::Result<Vec<Seen>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(_) => None,
         };
-        let has_manifest = path.with_extension("toml").exists();
-        seen.push(Seen { stem: stem.to_owned(), path, id, has_manifest });
+        let manifest = match fs::metadata(path.with_extension("toml")) {
+            Ok(metadata) if metadata.is_file() => Beside::File(FileId::of(&metadata)),
+            Ok(_) => Beside::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Beside::Nothing,
+            Err(_) => Beside::Unknown,
+        };
+        seen.push(Seen { stem: stem.to_owned(), path, id, manifest });
     }
     Ok(seen)
 }

@@ -75,7 +75,8 @@ fn load(sandbox: &Sandbox, order: &LoadOrder, bytes_max: u64) -> Loaded {
     match sandbox.load(&order.stem, &bytes) {
         Ok(module) => {
             let ms = clock::monotonic().duration_since(started).as_millis() as u64;
-            tracing::info!(file = %order.path.display(), hash = &sha256[..12], duration_ms = ms, "handler loaded");
+            let cached = module.build().compile_ms.is_none();
+            tracing::info!(file = %order.path.display(), hash = &sha256[..12], duration_ms = ms, cached, "handler loaded");
             Loaded::Version(Arc::new(module))
         }
         Err(error) => Loaded::Failed { sha256, error },

@@ -1,13 +1,14 @@
 //! From what is known of the files to a [`Snapshot`]: which file serves which kind, and how each is
 //! doing.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Weak};
 
-use crate::job::MAX_ATTEMPTS_DEFAULT;
+use crate::config::Problems;
+use crate::manifest::{self, Effective, Operator};
 use crate::names::Name;
-use crate::sandbox::{Declared, Limits, Module, Sandbox};
+use crate::sandbox::{Limits, Module, Sandbox};
 
 use super::files::Files;
 use super::tracked::{Good, Tracked};
@@ -33,24 +34,31 @@ struct Retired {
 struct Candidate<'a> {
     path: &'a Path,
     file: &'a Tracked,
-    good: &'a Good,
-    declared: Option<&'a Declared>,
+    /// Serves if this one is chosen.
+    handler: Arc<Handler>,
+    since_ms: u64,
+    notes: Vec<String>,
 }
 
 impl Published {
     /// The snapshot for what is known now; `None` when it is the one that is out already.
-    pub(super) fn next(&mut self, files: &Files, sandbox: &Sandbox, wall_ms: u64) -> Option<Snapshot> {
-        let candidates = candidates(files);
-        let mut handlers = BTreeMap::new();
+    pub(super) fn next(
+        &mut self,
+        files: &Files,
+        sandbox: &Sandbox,
+        operator: &Operator,
+        wall_ms: u64,
+    ) -> Option<Snapshot> {
         let mut statuses = broken_files(files);
+        let candidates = self.candidates(files, sandbox, operator, &mut statuses, wall_ms);
+        let mut handlers = BTreeMap::new();
         for (kind, mut of_kind) in candidates {
             // The file that is named after the kind, else the first by name.
             of_kind.sort_by_key(|candidate| (candidate.file.stem != kind.as_str(), candidate.path));
             for (place, candidate) in of_kind.iter().enumerate() {
-                let limits = limits(candidate.declared, sandbox);
-                let mut status = status(&kind, candidate, limits.clone());
+                let mut status = status(candidate);
                 if place == 0 {
-                    handlers.insert(kind.clone(), self.handler(&kind, candidate, limits));
+                    handlers.insert(kind.clone(), Arc::clone(&candidate.handler));
                 } else {
                     status.status = Status::Broken;
                     status.error =
@@ -65,24 +73,92 @@ impl Published {
         if statuses == self.files && same_handlers(&handlers, &self.handlers) {
             return None;
         }
-        self.say_conflicts(&statuses);
+        self.say(&statuses);
         self.generation += 1;
         self.handlers = handlers.clone();
         self.files = statuses.clone();
         Some(Snapshot { generation: self.generation, handlers, files: statuses })
     }
 
-    /// The handler that is out already, where it is the same, so that jobs and drains see one version as
-    /// one.
-    fn handler(&self, kind: &Name, candidate: &Candidate<'_>, limits: Limits) -> Arc<Handler> {
-        let module = &candidate.good.module;
-        if let Some(current) = self.handlers.get(kind)
-            && Arc::ptr_eq(&current.module, module)
-            && current.file == candidate.path
-        {
-            return Arc::clone(current);
+    /// Who could serve what. A file whose newest manifest is not good, or not known yet, stays as it was: what was published
+    /// of it serves on.
+    fn candidates<'a>(
+        &self,
+        files: &'a Files,
+        sandbox: &Sandbox,
+        operator: &Operator,
+        statuses: &mut Vec<HandlerStatus>,
+        wall_ms: u64,
+    ) -> BTreeMap<Name, Vec<Candidate<'a>>> {
+        let mut candidates: BTreeMap<Name, Vec<Candidate<'a>>> = BTreeMap::new();
+        for (path, file) in files.iter() {
+            let Some(good) = &file.good else { continue };
+            let manifest = &file.manifest;
+            let made = match manifest.problem() {
+                _ if manifest.undecided() => None,
+                Some(problem) => {
+                    statuses.push(broken_manifest(path, file, problem.message.clone(), problem.since_ms));
+                    None
+                }
+                None => match made(path, file, good, sandbox, operator) {
+                    Ok(made) => Some(made),
+                    Err(problems) => {
+                        let message = problems.to_string();
+                        let since_ms = self.since(path, &message).unwrap_or(wall_ms);
+                        statuses.push(broken_manifest(path, file, message, since_ms));
+                        None
+                    }
+                },
+            };
+            let of_file = match made {
+                Some(made) => made
+                    .into_iter()
+                    .map(|(handler, notes)| Candidate {
+                        path,
+                        file,
+                        handler: self.known(handler),
+                        since_ms: good.since_ms.max(manifest.since_ms()),
+                        notes,
+                    })
+                    .collect(),
+                None => self.as_published(path, file),
+            };
+            for candidate in of_file {
+                candidates.entry(candidate.handler.kind.clone()).or_default().push(candidate);
+            }
         }
-        Arc::new(handler(kind, candidate.path, module, candidate.declared, limits))
+        candidates
+    }
+    /// The handler that is out already, where it is the same, so that jobs and drains see one version as one.
+    fn known(&self, handler: Handler) -> Arc<Handler> {
+        match self.handlers.get(&handler.kind) {
+            Some(current) if same(current, &handler) => Arc::clone(current),
+            _ => Arc::new(handler),
+        }
+    }
+
+    /// What serves of a file now.
+    fn as_published<'a>(&self, path: &'a Path, file: &'a Tracked) -> Vec<Candidate<'a>> {
+        let of_file = self.handlers.values().filter(|handler| handler.file == path);
+        let candidate = |handler: &Arc<Handler>| {
+            let active = |s: &&HandlerStatus| s.status == Status::Active && s.kind == handler.kind.as_str();
+            let status = self.files.iter().find(active);
+            Candidate {
+                path,
+                file,
+                handler: Arc::clone(handler),
+                since_ms: status.map_or(0, |status| status.since_ms),
+                notes: status.map(|status| status.notes.clone()).unwrap_or_default(),
+            }
+        };
+        of_file.map(candidate).collect()
+    }
+
+    /// Since when this has been wrong with the manifest of the module at `path`.
+    fn since(&self, path: &Path, message: &str) -> Option<u64> {
+        let toml = path.with_extension("toml");
+        let same = |s: &&HandlerStatus| s.file == toml && s.error.as_deref() == Some(&*one_line(message));
+        self.files.iter().find(same).map(|status| status.since_ms)
     }
 
     fn retire(&mut self, handlers: &BTreeMap<Name, Arc<Handler>>, since_ms: u64) {
@@ -97,21 +173,32 @@ impl Published {
                 status: Status::Draining,
                 since_ms,
                 error: None,
-                limits: old.limits.clone(),
+                notes: Vec::new(),
+                ..of(old)
             };
             self.retired.push(Retired { handler: Arc::downgrade(old), status });
         }
         self.retired.retain(|retired| retired.handler.strong_count() > 0);
     }
 
-    fn say_conflicts(&self, statuses: &[HandlerStatus]) {
-        let is_conflict = |s: &&HandlerStatus| s.status == Status::Broken && s.sha256.is_some();
-        for status in statuses.iter().filter(is_conflict) {
-            if let Some(error) = status.error.as_deref().filter(|e| e.contains("is already served by"))
-                && !self.files.contains(status)
-            {
+    /// Logs what is new in the list and was not logged before: files that do not serve for another's or their manifest's sake,
+    /// and what the layers do not agree about.
+    fn say(&self, statuses: &[HandlerStatus]) {
+        let is_new = |status: &&HandlerStatus| {
+            !self.files.iter().any(|s| s.file == status.file && s.error == status.error)
+        };
+        for status in statuses.iter().filter(is_new) {
+            let Some(error) = &status.error else { continue };
+            if status.sha256.is_some() && error.contains("is already served by") {
                 tracing::error!(file = %status.file.display(), error, "handler does not serve");
+            } else if status.file.extension().is_some_and(|extension| extension == "toml") {
+                tracing::error!(file = %status.file.display(), error, "manifest does not count");
             }
+        }
+        let said: BTreeSet<&String> = self.files.iter().flat_map(|status| &status.notes).collect();
+        let notes: BTreeSet<&String> = statuses.iter().flat_map(|status| &status.notes).collect();
+        for note in notes.difference(&said) {
+            tracing::warn!("{note}");
         }
     }
 }
@@ -120,86 +207,123 @@ fn same_handlers(a: &BTreeMap<Name, Arc<Handler>>, b: &BTreeMap<Name, Arc<Handle
     a.len() == b.len() && a.iter().zip(b).all(|((ka, ha), (kb, hb))| ka == kb && Arc::ptr_eq(ha, hb))
 }
 
-/// Who could serve what: the kinds that a module declares, else the kind of its file's name.
-fn candidates(files: &Files) -> BTreeMap<Name, Vec<Candidate<'_>>> {
-    let mut candidates: BTreeMap<Name, Vec<Candidate<'_>>> = BTreeMap::new();
-    for (path, file) in files.iter() {
-        let Some(good) = &file.good else { continue };
-        for declared in good.module.declared() {
-            let candidate = Candidate { path, file, good, declared: Some(declared) };
-            candidates.entry(declared.kind.clone()).or_default().push(candidate);
-        }
-        if good.module.declared().is_empty()
-            && let Ok(kind) = Name::new(&file.stem)
-        {
-            candidates.entry(kind).or_default().push(Candidate { path, file, good, declared: None });
-        }
-    }
-    candidates
+/// Whether two handlers are one version: the same code of the same file, with the same limits, grants and policies.
+fn same(a: &Handler, b: &Handler) -> bool {
+    Arc::ptr_eq(&a.module, &b.module)
+        && (&a.kind, &a.file, &a.limits, &a.grants) == (&b.kind, &b.file, &b.limits, &b.grants)
+        && (a.max_attempts, a.attempts_cap, a.backoff, a.keep_results)
+            == (b.max_attempts, b.attempts_cap, b.backoff, b.keep_results)
+        && (a.concurrency, a.weight, a.retention_finished, a.retention_dead)
+            == (b.concurrency, b.weight, b.retention_finished, b.retention_dead)
+}
+
+/// The handlers of a file by its module, its manifest and the operator's word, each with what they do not agree about.
+fn made(
+    path: &Path,
+    file: &Tracked,
+    good: &Good,
+    sandbox: &Sandbox,
+    operator: &Operator,
+) -> Result<Vec<(Handler, Vec<String>)>, Problems> {
+    let declared = good.module.declared();
+    let manifest = file.manifest.good().map(|manifest| &**manifest);
+    let kinds = manifest::kinds(&file.stem, declared, manifest)?;
+    let made = kinds.iter().map(|kind| {
+        let declared = declared.iter().find(|declared| declared.kind == *kind);
+        let effective = manifest::effective(kind, declared, manifest, operator)?;
+        Ok(handler(kind, path, &good.module, effective, sandbox))
+    });
+    made.collect()
 }
 
 /// Files whose newest contents do not load.
 fn broken_files(files: &Files) -> Vec<HandlerStatus> {
-    files
-        .iter()
-        .filter_map(|(path, file)| {
-            let problem = file.problem.as_ref()?;
-            Some(HandlerStatus {
-                kind: file.stem.clone(),
-                file: path.clone(),
-                sha256: problem.sha256.clone(),
-                status: Status::Broken,
-                since_ms: problem.since_ms,
-                error: Some(problem.message.clone()),
-                limits: Limits::default(),
-            })
-        })
-        .collect()
+    let broken = |(path, file): (&PathBuf, &Tracked)| {
+        let problem = file.problem.as_ref()?;
+        Some(broken(
+            path.clone(),
+            &file.stem,
+            problem.sha256.clone(),
+            problem.message.clone(),
+            problem.since_ms,
+        ))
+    };
+    files.iter().filter_map(broken).collect()
 }
 
-fn status(kind: &Name, candidate: &Candidate<'_>, limits: Limits) -> HandlerStatus {
+/// A module whose manifest does not count.
+fn broken_manifest(path: &Path, file: &Tracked, message: String, since_ms: u64) -> HandlerStatus {
+    broken(path.with_extension("toml"), &file.stem, None, one_line(&message), since_ms)
+}
+
+fn one_line(message: &str) -> String {
+    message.replace('\n', "; ")
+}
+
+fn broken(file: PathBuf, stem: &str, sha256: Option<String>, error: String, since_ms: u64) -> HandlerStatus {
     HandlerStatus {
-        kind: kind.to_string(),
-        file: candidate.path.to_owned(),
-        sha256: Some(candidate.good.module.sha256().to_owned()),
-        status: Status::Active,
-        since_ms: candidate.good.since_ms,
-        error: None,
-        limits,
+        kind: stem.to_owned(),
+        file,
+        sha256,
+        status: Status::Broken,
+        since_ms,
+        error: Some(error),
+        limits: Limits::default(),
+        grants: Arc::default(),
+        concurrency: None,
+        weight: 1,
+        notes: Vec::new(),
     }
 }
 
-fn limits(declared: Option<&Declared>, sandbox: &Sandbox) -> Limits {
-    let default = Limits::default();
-    Limits {
-        timeout_ms: declared.and_then(|d| d.timeout_ms).unwrap_or(default.timeout_ms),
-        memory_bytes: default.memory_bytes.min(sandbox.memory_bytes_max()),
-        ..default
+/// A handler as lists have it.
+fn of(handler: &Handler) -> HandlerStatus {
+    HandlerStatus {
+        kind: handler.kind.to_string(),
+        file: handler.file.clone(),
+        sha256: Some(handler.sha256.clone()),
+        status: Status::Active,
+        since_ms: 0,
+        error: None,
+        limits: handler.limits.clone(),
+        grants: Arc::clone(&handler.grants),
+        concurrency: handler.concurrency,
+        weight: handler.weight,
+        notes: Vec::new(),
     }
+}
+
+fn status(candidate: &Candidate<'_>) -> HandlerStatus {
+    let notes = candidate.notes.clone();
+    HandlerStatus { since_ms: candidate.since_ms, notes, ..of(&candidate.handler) }
 }
 
 fn handler(
     kind: &Name,
     path: &Path,
     module: &Arc<Module>,
-    declared: Option<&Declared>,
-    limits: Limits,
-) -> Handler {
+    effective: Effective,
+    sandbox: &Sandbox,
+) -> (Handler, Vec<String>) {
     let sha256 = module.sha256().to_owned();
-    Handler {
+    let mut limits = effective.limits;
+    limits.memory_bytes = limits.memory_bytes.min(sandbox.memory_bytes_max());
+    let handler = Handler {
         kind: kind.clone(),
         file: PathBuf::from(path),
         hash: sha256.chars().take(12).collect(),
         sha256,
         module: Arc::clone(module),
         limits,
-        max_attempts: declared.and_then(|d| d.max_attempts).unwrap_or(MAX_ATTEMPTS_DEFAULT),
-        backoff: declared.and_then(|d| d.backoff).unwrap_or_default(),
-        keep_results: declared.is_some_and(|d| d.keep_results),
-        grants: Arc::default(),
-        concurrency: None,
-        weight: 1,
-        retention_finished: None,
-        retention_dead: None,
-    }
+        max_attempts: effective.max_attempts,
+        backoff: effective.backoff,
+        keep_results: effective.keep_results,
+        grants: Arc::new(effective.grants),
+        concurrency: effective.concurrency,
+        weight: effective.weight,
+        attempts_cap: effective.attempts_cap,
+        retention_finished: effective.retention_finished,
+        retention_dead: effective.retention_dead,
+    };
+    (handler, effective.notes)
 }

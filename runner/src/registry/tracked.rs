@@ -14,24 +14,25 @@ use crate::sandbox::{LoadError, Module};
 
 use super::folder::{FileId, Seen};
 use super::loading::{LoadOrder, Loaded};
+use super::manifests::TrackedManifest;
 use super::verdict;
 
 /// A file that did not change for so long is taken as complete.
-const QUIET: Duration = Duration::from_millis(250);
+pub(super) const QUIET: Duration = Duration::from_millis(250);
 /// The least time between two scans.
 pub(super) const QUIET_CHECK: Duration = Duration::from_millis(50);
 /// Contents older than this when first seen were moved in as a whole, in milliseconds.
-const OLD_MS: u64 = 2_000;
+pub(super) const OLD_MS: u64 = 2_000;
 /// A file that keeps changing its time is tried so often.
-const RETRY: Duration = Duration::from_secs(2);
+pub(super) const RETRY: Duration = Duration::from_secs(2);
 /// How long a file may look wrong, and how long it may end in the middle, before it is reported.
-const HOLD_BACK: Duration = Duration::from_secs(2);
+pub(super) const HOLD_BACK: Duration = Duration::from_secs(2);
 const HOLD_BACK_INCOMPLETE: Duration = Duration::from_secs(10);
 /// A file of the start that has changed again and again for so long is not waited for any more.
-const RESTLESS: Duration = Duration::from_secs(10);
+pub(super) const RESTLESS: Duration = Duration::from_secs(10);
 /// Scans, and time, after which a file that is not there counts as deleted.
-const MISSING_SCANS: u32 = 2;
-const MISSING: Duration = Duration::from_millis(500);
+pub(super) const MISSING_SCANS: u32 = 2;
+pub(super) const MISSING: Duration = Duration::from_millis(500);
 
 /// One file.
 #[derive(Debug)]
@@ -54,10 +55,13 @@ pub(super) struct Tracked {
     pub(super) problem: Option<Problem>,
     /// Was there at the start, and nothing is known of it yet.
     initial: bool,
+    /// Was there at the start.
+    first_scan: bool,
     /// Since when it has been changing under our eyes. The time that it waited for the load thread is not
     /// counted: this moves on with it.
     changing_since: Option<Monotonic>,
-    manifest_said: bool,
+    /// The manifest beside it.
+    pub(super) manifest: TrackedManifest,
 }
 
 /// The version that serves.
@@ -100,8 +104,9 @@ impl Tracked {
             good: None,
             problem: None,
             initial: false,
+            first_scan: false,
             changing_since: None,
-            manifest_said: false,
+            manifest: TrackedManifest::new(now),
         }
     }
 
@@ -109,14 +114,8 @@ impl Tracked {
     pub(super) fn take_in(&mut self, seen: &Seen, first_scan: bool, now: Monotonic, wall_ms: u64) {
         self.missing = None;
         self.initial |= first_scan && seen.id.is_some();
-        if seen.has_manifest && !self.manifest_said {
-            self.manifest_said = true;
-            let manifest = seen.path.with_extension("toml");
-            tracing::warn!(
-                file = %manifest.display(),
-                "manifests are not read by this version: what the module declares counts"
-            );
-        }
+        self.first_scan |= first_scan;
+        self.manifest.take_in(seen.manifest, now, wall_ms);
         if let Some(id) = seen.id {
             self.see(id, now, wall_ms);
         }
@@ -127,6 +126,7 @@ impl Tracked {
     pub(super) fn keeps_the_start_waiting(&self, now: Monotonic) -> bool {
         let restless = self.changing_since.is_some_and(|since| now.duration_since(since) >= RESTLESS);
         self.initial && (self.loading || !restless)
+            || self.first_scan && self.manifest.keeps_the_start_waiting(now)
     }
 
     fn see(&mut self, id: FileId, now: Monotonic, wall_ms: u64) {
@@ -223,13 +223,8 @@ impl Tracked {
                 self.settled = Some(order.id);
             }
             Loaded::Version(module) => {
-                if let Err(message) = verdict::kinds(&self.stem, module.declared()) {
-                    let sha256 = Some(module.sha256().to_owned());
-                    self.report(&order.path, Problem { sha256, message, since_ms: wall_ms });
-                } else {
-                    self.good = Some(Good { module, since_ms: wall_ms });
-                    self.problem = None;
-                }
+                self.good = Some(Good { module, since_ms: wall_ms });
+                self.problem = None;
                 self.held = None;
                 self.settled = Some(order.id);
             }
@@ -289,6 +284,10 @@ impl Tracked {
             Some(tried) => until(tried + RETRY),
             None => until(self.changed_at + QUIET),
         });
-        held.into_iter().chain(load).min().map(|wait| wait.max(QUIET_CHECK))
+        held.into_iter()
+            .chain(load)
+            .chain(self.manifest.next_check(now))
+            .min()
+            .map(|wait| wait.max(QUIET_CHECK))
     }
 }

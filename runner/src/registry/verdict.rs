@@ -5,8 +5,9 @@
 
 use std::path::Path;
 
+use crate::manifest;
 use crate::names::Name;
-use crate::sandbox::{Declared, Inspection, inspect};
+use crate::sandbox::{Inspection, inspect};
 
 use super::RegistryConfig;
 
@@ -34,10 +35,10 @@ pub fn verdict(path: &Path, bytes: &[u8]) -> Verdict {
     let refused = by_name
         .or_else(|| inspection.refusal.as_ref().map(ToString::to_string))
         .or_else(|| looked_at.is_none().then(unseen));
-    let (kinds, refusal) = match kinds(stem, &inspection.declared) {
+    let (kinds, refusal) = match manifest::kinds(stem, &inspection.declared, None) {
         Ok(_) if is_reserved(stem) => (Vec::new(), refused),
         Ok(kinds) => (kinds, refused),
-        Err(no_kind) => (Vec::new(), refused.or(Some(no_kind))),
+        Err(no_kind) => (Vec::new(), refused.or(Some(no_kind.to_string()))),
     };
     Verdict { inspection, kinds, refusal }
 }
@@ -62,17 +63,4 @@ pub(super) fn refused_unread(stem: &str, len: u64, bytes_max: u64) -> Option<Str
     } else {
         None
     }
-}
-
-/// The kinds that a module serves: those that it declares, else the one that its file is named after.
-///
-/// # Errors
-/// Why it serves none.
-pub(super) fn kinds(stem: &str, declared: &[Declared]) -> Result<Vec<Name>, String> {
-    if !declared.is_empty() {
-        return Ok(declared.iter().map(|d| d.kind.clone()).collect());
-    }
-    let kind = Name::new(stem);
-    kind.map(|kind| vec![kind])
-        .map_err(|error| format!("it declares no kind, and its file name is none: {error}"))
 }

@@ -1,69 +1,105 @@
 //! What is no module of ours, said with its cause and the fix in one line.
 //!
 //! People drop all kinds of files into a handlers folder. Each check here answers one kind before
-//! anything is compiled.
+//! anything is compiled; what is no WebAssembly at all is `stranger`'s.
 
-use super::facts::{Facts, Form};
+use super::facts::{Facts, Form, Role};
 use super::{LoadError, inspect::INTERFACE_VERSION};
 
-const HOW_TO_BUILD: &str =
+pub(super) const HOW_TO_BUILD: &str =
     "build it with hourhand-sdk, crate-type cdylib: cargo build --release --target wasm32-wasip1";
+const HOW_TO_BUILD_EITHER: &str = "build it with hourhand-sdk, crate-type cdylib, or give it a main function: \
+     cargo build --release --target wasm32-wasip1; other languages: docs/handlers.md";
 const HANDLER_PREFIX: &str = "hourhand:job/handler@";
+const COMMAND_PREFIX: &str = "wasi:cli/run@";
+const HTTP_PREFIXES: [&str; 3] =
+    ["wasi:http/incoming-handler@", "wasi:http/handler@", "wasi:http/middleware@"];
+const WASI_PREVIEW1: &str = "wasi_snapshot_preview1.";
 
-/// Refuses what is not WebAssembly at all.
-pub(super) fn looks_like_wasm(bytes: &[u8]) -> Result<(), LoadError> {
-    const MAGIC: &[u8] = b"\0asm";
-    if bytes.is_empty() {
-        return Err(LoadError::Incomplete("the file is empty".to_owned()));
+/// What the module serves as.
+///
+/// # Errors
+/// [`LoadError::Refused`] where it serves as nothing.
+pub(super) fn role(facts: &Facts) -> Result<Role, LoadError> {
+    const WITHOUT_THREADS: &str =
+        "build it for wasm32-wasip1, without threads (no -pthread, no wasm32-wasip1-threads)";
+    if facts.object_file {
+        return refused(
+            "it is an object file that was not linked",
+            "link it: leave out -c, or take the linker's output",
+        );
     }
-    if bytes.len() < 8 && MAGIC.starts_with(&bytes[..bytes.len().min(4)]) {
-        return Err(LoadError::Incomplete(format!("the file has only {} bytes", bytes.len())));
-    }
-    if bytes.starts_with(MAGIC) {
-        return Ok(());
-    }
-    let what = if bytes.starts_with(b"\x7fELF") {
-        "native code (ELF), or compiled WebAssembly (.cwasm): a runner loads portable modules only".to_owned()
-    } else if bytes.iter().find(|b| !b.is_ascii_whitespace()) == Some(&b'(')
-        || bytes.starts_with(b";;")
-        || bytes.starts_with(b"(;")
-    {
-        "WebAssembly text: convert it with `wasm-tools parse` or `wat2wasm`".to_owned()
-    } else if bytes.starts_with(b"version https://git-lfs") {
-        "a Git LFS pointer and not the module: run `git lfs pull`".to_owned()
-    } else {
-        let start: String = bytes[..bytes.len().min(4)].iter().map(|b| format!("{b:02x}")).collect();
-        format!("not WebAssembly: it begins with {start}, not 0061736d")
-    };
-    Err(LoadError::Refused(format!("{what}; {HOW_TO_BUILD}")))
-}
-
-/// Refuses WebAssembly that does not serve as a handler.
-pub(super) fn is_handler(facts: &Facts) -> Result<(), LoadError> {
     if facts.shared_memory {
-        return refused("it wants threads (a shared memory), which the sandbox does not offer", HOW_TO_BUILD);
+        return refused(
+            "it wants threads (a shared memory), which the sandbox does not offer",
+            WITHOUT_THREADS,
+        );
     }
     if facts.memory64 {
-        return refused("it uses 64-bit memory, which the sandbox does not offer", HOW_TO_BUILD);
+        return refused(
+            "it uses 64-bit memory, which the sandbox does not offer",
+            "build it for wasm32-wasip1, not for wasm64",
+        );
     }
     if let Some(version) = handler_version(facts) {
-        return if is_served(&version) { foreign_imports(facts) } else { other_version(&version) };
+        if !is_served(&version) {
+            return other_version(&version);
+        }
+        return foreign_imports(facts).map(|()| Role::Handler);
     }
     foreign_imports(facts)?;
-    let what = match facts.form {
-        Form::Component if facts.exports.iter().any(|e| e.starts_with("wasi:cli/run@")) => {
-            "it is a command component (exports wasi:cli/run) and no handler"
-        }
-        Form::Component if facts.exports.iter().any(|e| e.starts_with("wasi:http/incoming-handler@")) => {
-            "it is an HTTP component and no job handler"
-        }
-        Form::Component => "the component does not export hourhand:job/handler",
-        Form::Core if facts.exports.iter().any(|e| e == "_start") => {
-            "it is a plain WASI command (exports _start), which this version does not run"
-        }
-        Form::Core => "it exports no handler (hourhand:job/handler)",
+    match facts.form {
+        Form::Core => core_role(facts),
+        Form::Component => component_role(facts),
+    }
+}
+
+fn core_role(facts: &Facts) -> Result<Role, LoadError> {
+    let exports = |name: &str| facts.exports.iter().any(|export| export == name);
+    if exports("_start") {
+        return match facts.imports.iter().find(|import| !import.starts_with(WASI_PREVIEW1)) {
+            None => Ok(Role::Command),
+            Some(import) => refused(
+                &format!(
+                    "it is a command (exports _start) that imports {import}, and commands are given WASI only"
+                ),
+                "leave that import out, or build it for wasm32-wasip2 where it is one of WASI",
+            ),
+        };
+    }
+    let what = if exports("_initialize") {
+        "it is a WASI library (exports _initialize) without a handler (hourhand:job/handler)"
+    } else if exports("__heap_base") && facts.imports.is_empty() {
+        "it exports no handler (hourhand:job/handler) and uses no WASI: built for wasm32-unknown-unknown?"
+    } else {
+        "it exports no handler (hourhand:job/handler) and is no command (_start)"
     };
-    refused(what, HOW_TO_BUILD)
+    refused(what, HOW_TO_BUILD_EITHER)
+}
+
+fn component_role(facts: &Facts) -> Result<Role, LoadError> {
+    let version = facts.exports.iter().find_map(|export| export.strip_prefix(COMMAND_PREFIX));
+    match version {
+        Some(version) if version.starts_with("0.2.") => return Ok(Role::Command),
+        Some(version) => {
+            return refused(
+                &format!("it is a command of WASI {version}; this runner runs those of WASI 0.2"),
+                "build it for wasm32-wasip2",
+            );
+        }
+        None => {}
+    }
+    let serves_http = |export: &String| HTTP_PREFIXES.iter().any(|prefix| export.starts_with(prefix));
+    if facts.exports.iter().any(serves_http) {
+        return refused(
+            "it is an HTTP component (it serves requests) and no job handler",
+            HOW_TO_BUILD_EITHER,
+        );
+    }
+    refused(
+        "the component does not export hourhand:job/handler, and is no command (wasi:cli/run)",
+        HOW_TO_BUILD_EITHER,
+    )
 }
 
 /// The version of `hourhand:job` whose handler the module exports.
@@ -80,7 +116,7 @@ fn is_served(version: &str) -> bool {
     version.strip_prefix(served).is_some_and(|rest| rest.starts_with('.'))
 }
 
-fn other_version(version: &str) -> Result<(), LoadError> {
+fn other_version<T>(version: &str) -> Result<T, LoadError> {
     refused(
         &format!("it is built for hourhand:job@{version}; this runner serves {INTERFACE_VERSION}"),
         "update the runner, or build it with the hourhand-sdk of this runner's version",
@@ -94,30 +130,47 @@ fn foreign_imports(facts: &Facts) -> Result<(), LoadError> {
     }
     let imports_from = |prefix: &str| facts.imports.iter().any(|import| import.starts_with(prefix));
     if imports_from("__wbindgen") || imports_from("wbg.") || imports_from("./") {
-        return refused("it was built for JavaScript (wasm-bindgen, wasm32-unknown-unknown)", HOW_TO_BUILD);
+        return refused(
+            "it was built for JavaScript (wasm-bindgen, wasm32-unknown-unknown)",
+            &format!(
+                "{HOW_TO_BUILD}, and without the features of dependencies that want a browser (chrono's wasmbind, getrandom's js)"
+            ),
+        );
     }
     if imports_from("gojs.") || imports_from("go.") {
         return refused(
             "it was built for JavaScript (GOOS=js)",
-            "build it with GOOS=wasip1 and the job world",
+            "build it as a command: GOOS=wasip1 GOARCH=wasm go build",
         );
     }
     if imports_from("env.") && facts.imports.iter().any(|i| i.contains("emscripten") || i.contains("invoke_"))
     {
-        return refused("it was built with Emscripten, whose imports (env) no sandbox offers", HOW_TO_BUILD);
+        return refused(
+            "it was built with Emscripten, whose imports (env) no sandbox offers",
+            "build it as a command with clang --target=wasm32-wasip1 and a WASI sysroot, see docs/handlers.md",
+        );
     }
     if imports_from("wasi_unstable.") {
-        return refused("it was built for an old preview of WASI (wasi_unstable)", HOW_TO_BUILD);
+        return refused(
+            "it was built for an old preview of WASI (wasi_unstable)",
+            "build it for wasm32-wasip1",
+        );
+    }
+    if facts.imports.iter().any(|import| import == "env.abort") && !imports_from(WASI_PREVIEW1) {
+        return refused(
+            "it was built with AssemblyScript, whose abort (env) the sandbox does not offer",
+            "build it with its WASI shim (wasi-shim), exporting _start",
+        );
     }
     match facts.imports.iter().find(|import| import.starts_with("env.")) {
         Some(import) => refused(
             &format!("it imports {import}, which the sandbox does not offer (wasm32-unknown-unknown?)"),
-            HOW_TO_BUILD,
+            HOW_TO_BUILD_EITHER,
         ),
         None => Ok(()),
     }
 }
 
-fn refused(what: &str, fix: &str) -> Result<(), LoadError> {
+fn refused<T>(what: &str, fix: &str) -> Result<T, LoadError> {
     Err(LoadError::Refused(format!("{what}; {fix}")))
 }

@@ -10,8 +10,10 @@ use wasmtime_wasi::I32Exit;
 use crate::outcome::{MESSAGE_BYTES_MAX, Reason, RunEnd, capped};
 
 use super::bindings::hourhand::job::types::Failure;
+use super::command::{self, OutputFull};
 use super::engine::STACK_BYTES;
 use super::guest::GuestState;
+use super::host_calls::TooManyCalls;
 use super::limiter::RunnerMemoryFull;
 use super::stop::Stop;
 use super::{Limits, size};
@@ -45,7 +47,7 @@ pub(super) fn stopped(why: Stop) -> RunEnd {
 
 /// What the run ended in.
 pub(super) fn run_end(ended: Ended, state: &GuestState, limits: &Limits) -> RunEnd {
-    match ended {
+    let end = match ended {
         Ended::Called(Ok(Ok(result))) => completed(result, limits),
         Ended::Called(Ok(Err(failure))) => handler_said(failure),
         Ended::Called(Err(error)) => trapped(&error, state, limits),
@@ -55,6 +57,29 @@ pub(super) fn run_end(ended: Ended, state: &GuestState, limits: &Limits) -> RunE
             tracing::error!(panic = text, "the sandbox panicked");
             failed(Reason::Trap, format!("the sandbox itself failed: {text}"))
         }
+    };
+    match state.denied() {
+        Some(denial) => after_denial(end, &denial),
+        None => end,
+    }
+}
+
+/// A guest that was denied something and then fails by its own doing, fails for that.
+fn after_denial(end: RunEnd, denial: &str) -> RunEnd {
+    let explained = |message: String| {
+        let text = if message.contains(denial) { message } else { format!("{message} (after: {denial})") };
+        capped(text, MESSAGE_BYTES_MAX)
+    };
+    match end {
+        RunEnd::Failed {
+            reason: Reason::Error | Reason::Panic | Reason::Trap | Reason::Exit,
+            message,
+            after_ms,
+        } => RunEnd::Failed { reason: Reason::Denied, message: explained(message), after_ms },
+        RunEnd::Permanent { reason: Reason::Permanent, message } => {
+            RunEnd::Permanent { reason: Reason::Denied, message: explained(message) }
+        }
+        other => other,
     }
 }
 
@@ -91,13 +116,20 @@ fn trapped(error: &wasmtime::Error, state: &GuestState, limits: &Limits) -> RunE
         return RunEnd::NoRoom(format!("the sandbox pool is used up: {exhausted}"));
     }
     if let Some(I32Exit(code)) = error.downcast_ref::<I32Exit>() {
-        return match code {
-            0 => RunEnd::Completed(Bytes::new()),
-            code => failed(Reason::Exit, format!("exit code {code}")),
+        return match (&state.command, code) {
+            (Some(command), code) => command.ended(*code, &state.log),
+            (None, 0) => RunEnd::Completed(Bytes::new()),
+            (None, code) => failed(Reason::Exit, format!("exit code {code}")),
         };
+    }
+    if error.downcast_ref::<OutputFull>().is_some() {
+        return output("stdout", limits);
     }
     if trap == Some(&Trap::Interrupt) {
         return timeout(limits);
+    }
+    if let Some(too_many) = error.downcast_ref::<TooManyCalls>() {
+        return failed(Reason::Denied, too_many.to_string());
     }
     if let Some(panic) = &state.panic {
         // The place first: a long message is cut at its end.
@@ -121,7 +153,12 @@ fn trapped(error: &wasmtime::Error, state: &GuestState, limits: &Limits) -> RunE
     if let Some(panic) = printed_panic(state).filter(|_| trap == Some(&Trap::UnreachableCodeReached)) {
         return failed(Reason::Panic, panic);
     }
-    failed(Reason::Trap, trap_text(error, trap))
+    let mut what = trap_text(error, trap);
+    // Nobody reports a command's panics: what it wrote last tells more than its trap.
+    if let Some(words) = state.command.as_ref().and_then(|_| command::last_words(&state.log)) {
+        what = format!("{what}: {words}");
+    }
+    failed(Reason::Trap, what)
 }
 
 fn failed(reason: Reason, message: String) -> RunEnd {

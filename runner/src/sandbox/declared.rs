@@ -8,9 +8,10 @@ use serde::Deserialize;
 
 use crate::backoff::Backoff;
 use crate::job::{MAX_ATTEMPTS_MAX, TIMEOUT_MS_MAX};
+use crate::manifest;
 use crate::names::Name;
 
-use super::{Declared, LoadError};
+use super::{Asks, Declared, LoadError};
 
 #[derive(Deserialize)]
 struct Line {
@@ -20,6 +21,12 @@ struct Line {
     backoff: Option<BackoffLine>,
     #[serde(default)]
     keep_results: bool,
+    memory_bytes: Option<u64>,
+    http: Option<Vec<String>>,
+    env: Option<Vec<String>>,
+    secrets: Option<Vec<String>>,
+    state: Option<bool>,
+    enqueue: Option<Vec<String>>,
 }
 
 #[derive(Deserialize)]
@@ -67,14 +74,44 @@ fn checked(line: Line) -> Result<Declared, String> {
     {
         return Err(format!("max_attempts of {kind}: expected 1 to {MAX_ATTEMPTS_MAX}, got {attempts}"));
     }
-    let backoff = line.backoff.map(|b| backoff(&kind, &b)).transpose()?;
+    let backoff = line.backoff.as_ref().map(|b| backoff(&kind, b)).transpose()?;
+    let asks = asks(&kind, &line)?;
     Ok(Declared {
         kind,
         timeout_ms: line.timeout_ms,
         max_attempts: line.max_attempts,
         backoff,
         keep_results: line.keep_results,
+        asks,
     })
+}
+
+fn asks(kind: &Name, line: &Line) -> Result<Asks, String> {
+    let (least, most) = manifest::MEMORY_BYTES;
+    if let Some(bytes) = line.memory_bytes
+        && !(least..=most).contains(&bytes)
+    {
+        return Err(format!("memory_bytes of {kind}: expected {least} to {most}, got {bytes}"));
+    }
+    let each = |key: &str, list: &Option<Vec<String>>, check: fn(&str) -> Result<String, String>| {
+        let list =
+            list.as_ref().map(|list| list.iter().map(|text| check(text)).collect::<Result<Vec<_>, _>>());
+        list.transpose().map_err(|error| format!("{key} of {kind}: {error}"))
+    };
+    let http = line.http.as_ref().map(|list| list.iter().map(|text| manifest::origin(text)).collect());
+    Ok(Asks {
+        memory_bytes: line.memory_bytes,
+        http: http.transpose().map_err(|error: String| format!("http of {kind}: {error}"))?,
+        env: each("env", &line.env, plain_name)?,
+        secrets: each("secrets", &line.secrets, plain_name)?,
+        state: line.state,
+        enqueue: each("enqueue", &line.enqueue, manifest::kind_pattern)?,
+    })
+}
+
+/// A name of a variable or a secret, which is compared with others and shown to people.
+fn plain_name(text: &str) -> Result<String, String> {
+    Name::new(text).map(String::from).map_err(|error| error.to_string())
 }
 
 fn backoff(kind: &Name, line: &BackoffLine) -> Result<Backoff, String> {
@@ -109,12 +146,32 @@ mod tests {
     }
 
     #[test]
+    fn a_module_says_what_it_wants_to_reach_or_nothing() {
+        let all = br#"{"kind":"a","memory_bytes":1048576,"http":["https://*.example.com"],"env":["TZ"],"secrets":["s"],"state":false,"enqueue":["b_*"]}"#;
+        let expected = Asks {
+            memory_bytes: Some(1 << 20),
+            http: Some(vec![manifest::origin("https://*.example.com").unwrap()]),
+            env: Some(vec!["TZ".to_owned()]),
+            secrets: Some(vec!["s".to_owned()]),
+            state: Some(false),
+            enqueue: Some(vec!["b_*".to_owned()]),
+        };
+        assert_eq!(parse(all).unwrap()[0].asks, expected);
+        assert_eq!(parse(br#"{"kind":"a"}"#).unwrap()[0].asks, Asks::default());
+    }
+
+    #[test]
     fn what_is_out_of_range_is_named() {
         for (line, named) in [
             (r#"{"kind":"a b"}"#, "invalid name"),
             (r#"{"kind":"a","timeout_ms":0}"#, "timeout_ms of a"),
             (r#"{"kind":"a","max_attempts":0}"#, "max_attempts of a"),
             (r#"{"kind":"a","backoff":{"jitter":1.5}}"#, "backoff.jitter of a"),
+            (r#"{"kind":"a","memory_bytes":1}"#, "memory_bytes of a"),
+            (r#"{"kind":"a","http":["https://a.b/c"]}"#, "http of a"),
+            (r#"{"kind":"a","env":["A B"]}"#, "env of a"),
+            (r#"{"kind":"a","secrets":[""]}"#, "secrets of a"),
+            (r#"{"kind":"a","enqueue":["a*b"]}"#, "enqueue of a"),
             ("order_close", "expected value"),
         ] {
             let message = parse(line.as_bytes()).unwrap_err().to_string();

@@ -68,7 +68,8 @@ pub(super) fn build(config: &SandboxConfig) -> Result<(Engine, bool), SandboxErr
     Err(SandboxError::Engine(last_error.unwrap_or_default()))
 }
 
-/// An engine without a pool, for looking at a module.
+/// An engine without a pool.
+#[cfg(test)]
 pub(super) fn build_unpooled(config: &SandboxConfig) -> Result<Engine, SandboxError> {
     Engine::new(&engine_config(config, Allocation::OnDemand))
         .map_err(|error| SandboxError::Engine(format!("{error:#}")))

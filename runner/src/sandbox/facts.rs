@@ -17,6 +17,15 @@ pub enum Form {
     Component,
 }
 
+/// What a module is called by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Role {
+    /// It exports the handler of `hourhand:job`.
+    Handler,
+    /// It is a plain WASI command: stdin, stdout and an exit code.
+    Command,
+}
+
 /// What a module's bytes say.
 #[derive(Debug, Clone)]
 pub(super) struct Facts {
@@ -27,6 +36,8 @@ pub(super) struct Facts {
     /// The first memory with 64-bit addresses or shared between threads.
     pub(super) memory64: bool,
     pub(super) shared_memory: bool,
+    /// What a compiler writes for a linker.
+    pub(super) object_file: bool,
     /// What its largest memory starts with, in bytes.
     pub(super) memory_bytes_initial: u64,
     /// Or what is wrong with the section that declares them: the module is one all the same.
@@ -43,6 +54,7 @@ impl Facts {
             exports: Vec::new(),
             memory64: false,
             shared_memory: false,
+            object_file: false,
             memory_bytes_initial: 0,
             declared: Ok(Vec::new()),
             producers: Vec::new(),
@@ -124,6 +136,7 @@ fn read_section(facts: &mut Facts, payload: Payload<'_>, top: bool, size: usize)
             }
         }
         Payload::CustomSection(section) => {
+            facts.object_file |= top && section.name() == "linking";
             if section.name() == HANDLERS_SECTION {
                 if let Ok(declared) = &mut facts.declared {
                     match declared::parse(section.data()) {

@@ -1,27 +1,29 @@
-//! What belongs to one running job: its store's data, and the host functions that it may call.
+//! What belongs to one running job: its store's data. What it may call is in `host_calls`.
 
 use std::sync::Arc;
 
 use wasmtime::component::ResourceTable;
 use wasmtime_wasi::{WasiCtx, WasiCtxBuilder, WasiCtxView, WasiView};
+use wasmtime_wasi_http::{WasiHttpCtxView, WasiHttpView};
 
 use crate::clock::Monotonic;
-use crate::outcome::{MESSAGE_BYTES_MAX, capped};
+use crate::effects::Effects;
 
-use super::Offer;
-use super::bindings::hourhand::job::types::Refusal;
-use super::bindings::hourhand::job::{host, jobs, state, types};
+use super::children::Children;
+use super::command::Command;
+use super::http::GuestHttp;
 use super::limiter::JobMemory;
+use super::load::Module;
 use super::log::{JobLog, Printed};
+use super::remembered::Remembered;
 use super::stop::StopSignal;
 use super::turns::Sliced;
+use super::{GuestJob, Offer};
 
 /// Random bytes that a guest may ask for at once.
 const RANDOM_BYTES_MAX: u64 = 64 << 10;
 /// Host resources (streams, pollables) that a guest may hold.
 const RESOURCES_MAX: usize = 1_000;
-/// Longest path in a panic report, in bytes.
-const FILE_BYTES_MAX: usize = 512;
 
 /// The data of a job's store. The epoch callback reads it and touches nothing else.
 pub(super) struct GuestState {
@@ -34,6 +36,19 @@ pub(super) struct GuestState {
     pub(super) log: Arc<JobLog>,
     pub(super) panic: Option<PanicReport>,
     pub(super) offer: Offer,
+    pub(super) http: GuestHttp,
+    /// A guest that asks whether it is cancelled, and is, may compute until then.
+    pub(super) cancelled_until: Option<Monotonic>,
+    /// What was refused last because nobody grants it.
+    pub(super) denial: Option<String>,
+    pub(super) calls: u64,
+    /// What it enqueues; `None` when nothing is granted.
+    pub(super) children: Option<Box<Children>>,
+    /// What it remembers; `None` until it asks.
+    pub(super) remembered: Option<Box<Remembered>>,
+    module: Module,
+    /// Where the guest is a plain command.
+    pub(super) command: Option<Command>,
 }
 
 /// What the guest's panic hook said. The last report counts.
@@ -46,22 +61,70 @@ pub(super) struct PanicReport {
 
 impl GuestState {
     pub(super) fn new(
+        module: &Module,
+        job: &GuestJob,
         memory: JobMemory,
         deadline: Monotonic,
-        offer: Offer,
         stop: StopSignal,
         log: Arc<JobLog>,
+        http: GuestHttp,
+        command: Option<Command>,
     ) -> Self {
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(RESOURCES_MAX);
         // The builder's defaults grant nothing: no files, no network, no environment, no arguments,
         // an empty stdin. Clock and random numbers are real.
-        let wasi = WasiCtxBuilder::new()
-            .stdout(Printed(Arc::clone(&log)))
+        let mut wasi = WasiCtxBuilder::new();
+        wasi.stdout(Printed(Arc::clone(&log)))
             .stderr(Printed(Arc::clone(&log)))
-            .max_random_size(RANDOM_BYTES_MAX)
-            .build();
-        Self { wasi, resources, memory, deadline, sliced: Sliced::default(), stop, log, panic: None, offer }
+            .max_random_size(RANDOM_BYTES_MAX);
+        // Before what the manifest adds: of two variables with one name, guests find the first.
+        if let Some(command) = &command {
+            command.set_up(&mut wasi);
+        }
+        let offer = http.offer().clone();
+        wasi.envs(&offer.grants.env);
+        let wasi = wasi.build();
+        let children = offer.grants.enqueue.as_ref().map(|_| Box::new(Children::of(job)));
+        Self {
+            wasi,
+            resources,
+            memory,
+            deadline,
+            sliced: Sliced::default(),
+            stop,
+            log,
+            panic: None,
+            offer,
+            http,
+            cancelled_until: None,
+            denial: None,
+            calls: 0,
+            children,
+            remembered: None,
+            module: module.clone(),
+            command,
+        }
+    }
+
+    /// The file that says what it may reach.
+    pub(super) fn manifest(&self) -> String {
+        format!("{}.toml", self.module.name())
+    }
+
+    /// What was denied it last, in words; an HTTP request after everything else.
+    pub(super) fn denied(&self) -> Option<String> {
+        self.http.denied().or_else(|| self.denial.clone())
+    }
+
+    /// What is to be written with its completion; `None` when there is nothing.
+    pub(super) fn take_effects(&mut self) -> Option<Box<Effects>> {
+        let (children, remembered) = (self.children.take(), self.remembered.take());
+        let effects = Effects {
+            children: children.map(|children| children.into_jobs()).unwrap_or_default(),
+            state: remembered.map(|remembered| remembered.into_effects()),
+        };
+        (!effects.is_empty()).then(|| Box::new(effects))
     }
 }
 
@@ -71,56 +134,9 @@ impl WasiView for GuestState {
     }
 }
 
-impl types::Host for GuestState {}
-
-impl host::Host for GuestState {
-    fn log(&mut self, level: host::Level, message: String) {
-        let level = match level {
-            host::Level::Error => "ERROR",
-            host::Level::Warn => "WARN",
-            host::Level::Info => "INFO",
-            host::Level::Debug => "DEBUG",
-            host::Level::Trace => "TRACE",
-        };
-        self.log.line(level, &message);
-    }
-
-    fn report_panic(&mut self, message: String, file: String, line: u32) {
-        let message = capped(message, MESSAGE_BYTES_MAX);
-        self.panic = Some(PanicReport { message, file: capped(file, FILE_BYTES_MAX), line });
-    }
-
-    fn progress(&mut self, _percent: u8, _message: String) {}
-
-    fn is_cancelled(&mut self) -> bool {
-        false
-    }
-
-    fn secret(&mut self, _name: String) -> Result<String, Refusal> {
-        Err(Refusal::Unavailable(String::new()))
-    }
-}
-
-impl jobs::Host for GuestState {
-    fn enqueue(&mut self, _job: jobs::NewJob) -> Result<String, Refusal> {
-        Err(Refusal::Unavailable(String::new()))
-    }
-}
-
-impl state::Host for GuestState {
-    async fn get(&mut self, _key: String) -> Result<Option<Vec<u8>>, Refusal> {
-        Err(Refusal::Unavailable(String::new()))
-    }
-
-    async fn set(&mut self, _key: String, _value: Vec<u8>) -> Result<(), Refusal> {
-        Err(Refusal::Unavailable(String::new()))
-    }
-
-    async fn delete(&mut self, _key: String) -> Result<(), Refusal> {
-        Err(Refusal::Unavailable(String::new()))
-    }
-
-    async fn increment(&mut self, _key: String, _by: i64) -> Result<i64, Refusal> {
-        Err(Refusal::Unavailable(String::new()))
+impl WasiHttpView for GuestState {
+    fn http(&mut self) -> WasiHttpCtxView<'_> {
+        let http = &mut self.http;
+        WasiHttpCtxView { ctx: &mut http.context, table: &mut self.resources, hooks: &mut http.hooks }
     }
 }

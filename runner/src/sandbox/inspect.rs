@@ -2,9 +2,9 @@
 
 use sha2::{Digest, Sha256};
 
-use super::facts::{self, Form};
-use super::load::{Loader, hex};
-use super::{Declared, LoadError, SandboxConfig, check, engine};
+use super::facts::{self, Form, Role};
+use super::load::{Build, Loader, Module, hex};
+use super::{Declared, LoadError, SandboxConfig, check, engine, stranger};
 
 /// The interface between host and handler that this runner serves.
 pub const INTERFACE_VERSION: &str = "0.1.0";
@@ -18,6 +18,8 @@ pub struct Inspection {
     pub size_bytes: u64,
     /// Core module or component; `None` when it is no WebAssembly.
     pub form: Option<Form>,
+    /// What it serves as; `None` when as nothing.
+    pub role: Option<Role>,
     /// The version of `hourhand:job` that it was built for.
     pub interface: Option<String>,
     /// What it declares of its handlers; empty when it serves the kind named by its file stem.
@@ -30,6 +32,8 @@ pub struct Inspection {
     pub producers: Vec<String>,
     /// What its largest memory starts with, in bytes; `None` when it is no WebAssembly.
     pub memory_bytes_initial: Option<u64>,
+    /// How long it takes to compile, and what it needs of the pool; `None` when it does not load.
+    pub build: Option<Build>,
     /// Why a runner would not load it.
     pub refusal: Option<LoadError>,
 }
@@ -40,33 +44,39 @@ pub fn inspect(name: &str, bytes: &[u8]) -> Inspection {
         sha256: hex(&Sha256::digest(bytes)),
         size_bytes: bytes.len() as u64,
         form: facts::form_of(bytes),
+        role: None,
         interface: None,
         declared: Vec::new(),
         imports: Vec::new(),
         exports: Vec::new(),
         producers: Vec::new(),
         memory_bytes_initial: None,
+        build: None,
         refusal: None,
     };
-    let facts = match check::looks_like_wasm(bytes).and_then(|()| facts::read(bytes)) {
+    let facts = match stranger::looks_like_wasm(bytes).and_then(|()| facts::read(bytes)) {
         Ok(facts) => facts,
         Err(refusal) => return Inspection { refusal: Some(refusal.tidied()), ..inspection },
     };
     inspection.interface = check::handler_version(&facts);
+    inspection.role = check::role(&facts).ok();
     // What is wrong with it is said by the refusal.
     inspection.declared = facts.declared.unwrap_or_default();
     inspection.imports = facts.imports;
     inspection.exports = facts.exports;
     inspection.memory_bytes_initial = Some(facts.memory_bytes_initial);
     inspection.producers = facts.producers;
-    inspection.refusal = try_load(name, bytes).err();
+    match try_load(name, bytes) {
+        Ok(module) => inspection.build = Some(module.build().clone()),
+        Err(refusal) => inspection.refusal = Some(refusal),
+    }
     inspection
 }
 
-fn try_load(name: &str, bytes: &[u8]) -> Result<(), LoadError> {
-    let config = SandboxConfig::default();
-    let engine = engine::build_unpooled(&config).map_err(|error| LoadError::Compile(error.to_string()))?;
-    // As strict as a runner with a pool.
+fn try_load(name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
+    // As strict as a runner: with a pool, of one slot.
+    let config = SandboxConfig { concurrency: 1, ..SandboxConfig::default() };
+    let (engine, _) = engine::build(&config).map_err(|error| LoadError::Compile(error.to_string()))?;
     let loader = Loader::new(&engine, None, config.memory_bytes_max, true).map_err(LoadError::Compile)?;
-    loader.load(name, bytes).map(drop)
+    loader.load(name, bytes)
 }

@@ -9,13 +9,16 @@ use rayon::ThreadPool;
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::{Component, HasSelf, Linker};
+use wasmtime_wasi::p2::bindings::CommandPre;
+
+use crate::clock;
 
 use super::bindings::{JobHandler, JobHandlerPre};
 use super::cache::CodeCache;
 use super::engine::{MEMORIES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX};
 use super::facts::{self, Facts, Form};
 use super::guest::GuestState;
-use super::{Declared, LoadError, check, wrap};
+use super::{Declared, LoadError, Role, check, stranger, wrap};
 
 /// Longer than this, nobody waits for a compilation.
 const COMPILE_TIME_MAX: Duration = Duration::from_secs(120);
@@ -25,10 +28,32 @@ const COMPILE_TIME_MAX: Duration = Duration::from_secs(120);
 pub struct Module(Arc<Loaded>);
 
 struct Loaded {
-    pre: JobHandlerPre<GuestState>,
+    entry: Entry,
     name: String,
     declared: Vec<Declared>,
     sha256: String,
+    build: Build,
+}
+
+/// What is called for a job.
+pub(super) enum Entry {
+    /// The handler of `hourhand:job`.
+    Handler(JobHandlerPre<GuestState>),
+    /// A plain command's `wasi:cli/run`.
+    Command(CommandPre<GuestState>),
+}
+
+/// How the compiled code came about, and what it needs of the pool.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Build {
+    /// How long it was compiled, in milliseconds; `None` when it came from the cache.
+    pub compile_ms: Option<u64>,
+    /// Memories of one instance.
+    pub memories: u32,
+    /// Tables of one instance.
+    pub tables: u32,
+    /// Elements that its largest table starts with.
+    pub table_elements: u64,
 }
 
 impl Module {
@@ -47,8 +72,13 @@ impl Module {
         &self.0.name
     }
 
-    pub(super) fn pre(&self) -> &JobHandlerPre<GuestState> {
-        &self.0.pre
+    /// How it was compiled, and what it needs.
+    pub fn build(&self) -> &Build {
+        &self.0.build
+    }
+
+    pub(super) fn entry(&self) -> &Entry {
+        &self.0.entry
     }
 }
 
@@ -82,6 +112,9 @@ impl Loader {
         // All of WASI, granting nothing: a guest that asks for a file or a socket is told no, rather than
         // not being loaded, because the standard libraries of most languages import all of it.
         wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(|error| format!("{error:#}"))?;
+        // Requests go where the handler's grants allow.
+        wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)
+            .map_err(|error| format!("{error:#}"))?;
         JobHandler::add_to_linker::<GuestState, HasSelf<GuestState>>(&mut linker, |state| state)
             .map_err(|error| format!("{error:#}"))?;
         Ok(Self {
@@ -104,29 +137,34 @@ impl Loader {
     }
 
     fn load_checked(&self, name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
-        check::looks_like_wasm(bytes)?;
+        stranger::looks_like_wasm(bytes)?;
         let facts = facts::read(bytes)?;
         let declared = facts.declared.clone()?;
-        check::is_handler(&facts)?;
+        let role = check::role(&facts)?;
         self.check_memory(&facts)?;
         let sha256 = hex(&Sha256::digest(bytes));
         let cached = self.cache.as_ref().and_then(|cache| cache.get(&sha256, &self.engine));
-        let component = match cached {
-            Some(component) => component,
-            None => self.compile(bytes, &facts, &sha256)?,
+        let begun = clock::monotonic();
+        let (component, compile_ms) = match cached {
+            Some(component) => (component, None),
+            None => {
+                let component = self.compile(bytes, &facts, role, &sha256)?;
+                (component, Some(clock::monotonic().duration_since(begun).as_millis() as u64))
+            }
         };
+        let build = Build { compile_ms, ..self.check_resources(&component)? };
         // The first job need not do it.
         component
             .initialize_copy_on_write_image()
             .map_err(|error| LoadError::Compile(format!("its memory cannot be prepared: {error:#}")))?;
-        let pre = self.link(&component)?;
-        Ok(Module(Arc::new(Loaded { pre, name: name.to_owned(), declared, sha256 })))
+        let entry = self.link(&component, role)?;
+        Ok(Module(Arc::new(Loaded { entry, name: name.to_owned(), declared, sha256, build })))
     }
 
-    fn compile(&self, bytes: &[u8], facts: &Facts, sha256: &str) -> Result<Component, LoadError> {
+    fn compile(&self, bytes: &[u8], facts: &Facts, role: Role, sha256: &str) -> Result<Component, LoadError> {
         let component_bytes = match facts.form {
             Form::Component => bytes.to_vec(),
-            Form::Core => wrap::core_module(bytes, facts)?,
+            Form::Core => wrap::core_module(bytes, facts, role)?,
         };
         let component = self.compile_in_time(component_bytes)?;
         // Before it is kept: what does not fit the pool is not worth a place in the cache.
@@ -159,13 +197,19 @@ impl Loader {
         }
     }
 
-    fn link(&self, component: &Component) -> Result<JobHandlerPre<GuestState>, LoadError> {
+    fn link(&self, component: &Component, role: Role) -> Result<Entry, LoadError> {
         let pre = self.linker.instantiate_pre(component).map_err(|error| {
             LoadError::Refused(format!(
-                "{error:#}; the sandbox offers WASI 0.2 and hourhand:job, nothing else"
+                "{error:#}; the sandbox offers WASI 0.2 with wasi:http and hourhand:job, nothing else"
             ))
         })?;
-        JobHandlerPre::new(pre).map_err(|error| {
+        if role == Role::Command {
+            let command = CommandPre::new(pre).map(Entry::Command);
+            return command.map_err(|error| {
+                LoadError::Refused(format!("its wasi:cli/run is another than that of WASI 0.2 ({error:#})"))
+            });
+        }
+        JobHandlerPre::new(pre).map(Entry::Handler).map_err(|error| {
             LoadError::Refused(format!(
                 "its handler has another signature than hourhand:job asks for ({error:#}); build it with the \
                  hourhand-sdk of this runner's version"
@@ -182,7 +226,7 @@ impl Loader {
     }
 
     /// Refuses at load what could not be instantiated at the first job.
-    fn check_resources(&self, component: &Component) -> Result<(), LoadError> {
+    fn check_resources(&self, component: &Component) -> Result<Build, LoadError> {
         let Some(required) = component.resources_required() else {
             return Err(LoadError::Refused(
                 "the component imports core modules, which nobody can offer".to_owned(),
@@ -200,7 +244,12 @@ impl Loader {
                 required.num_memories, required.num_tables
             )));
         }
-        Ok(())
+        Ok(Build {
+            compile_ms: None,
+            memories: required.num_memories,
+            tables: required.num_tables,
+            table_elements: elements,
+        })
     }
 }
 

@@ -10,21 +10,27 @@ use std::time::Duration;
 
 use futures_util::FutureExt;
 use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
+use wasmtime_wasi::I32Exit;
 
 use crate::clock;
+use crate::outcome::RunEnd;
 
 use super::bindings::hourhand::job::types::{Failure, Job};
 use super::classify::{self, Ended};
+use super::command::Command;
 use super::guest::GuestState;
+use super::http::{Client, GuestHttp};
 use super::limiter::{Guest, JobMemory, MemoryMeter};
-use super::load::Module;
+use super::load::{Entry, Module};
 use super::log::JobLog;
-use super::stop::StopSignal;
+use super::stop::{Stop, StopSignal};
 use super::turns::{Slice, Turns};
 use super::{GuestJob, Limits, Offer, RunReport};
 
 /// How long after the deadline the epoch may take to stop a computing guest before its future is dropped.
 const GRACE: Duration = Duration::from_millis(20);
+/// How long a guest that asks whether it is cancelled has to end in good order once it is.
+const CANCEL_GRACE: Duration = Duration::from_secs(1);
 /// What one host call or the result may carry from the guest to the host, in bytes, at least.
 const CALL_BYTES_MIN: usize = 16 << 20;
 /// Live handles of a guest.
@@ -38,6 +44,7 @@ pub(super) struct Ground {
     pub(super) engine: Engine,
     pub(super) meter: Arc<MemoryMeter>,
     pub(super) turns: Turns,
+    pub(super) http: Arc<Client>,
 }
 
 /// Runs `job` and says what it ended in. Never panics.
@@ -58,29 +65,61 @@ pub(super) async fn run(
     // Before the store, to be dropped after it: whoever waits for room finds its memory and slot free.
     let _guest = Guest::new(&ground.meter);
     let memory = JobMemory::new(Arc::clone(&ground.meter), limits.memory_bytes);
-    let state = GuestState::new(memory, deadline, offer, stop.clone(), log);
+    let http = GuestHttp::new(&ground.http, offer, module, deadline, &log);
+    let command = match module.entry() {
+        Entry::Handler(_) => None,
+        Entry::Command(_) => Some(Command::new(module.name(), &job, ends_at(timeout), limits.output_bytes)),
+    };
+    let state = GuestState::new(module, &job, memory, deadline, stop.clone(), log, http, command);
     let sliced = state.sliced.clone();
     let mut store = new_store(&ground.engine, state, limits);
 
     let outer = tokio::time::Instant::from_std(deadline + GRACE);
     let in_turns = ground.turns.take(sliced, call(&mut store, module, &job, timeout));
-    let called = AssertUnwindSafe(in_turns).catch_unwind();
-    let ended = tokio::select! {
-        biased;
-        called = tokio::time::timeout_at(outer, called) => match called {
-            Ok(Ok(called)) => Ended::Called(called),
-            Ok(Err(panic)) => Ended::HostPanic(panic_text(panic.as_ref())),
-            Err(_) => Ended::TimedOut,
-        },
-        why = stop.stopped() => Ended::Stopped(why),
-    };
+    let ended = until_end(AssertUnwindSafe(in_turns).catch_unwind(), outer, &stop).await;
     let memory_bytes_peak = store.data().memory.peak();
-    let end = classify::run_end(ended, store.data(), limits);
+    let mut end = classify::run_end(ended, store.data(), limits);
+    let completed = matches!(end, RunEnd::Completed(_));
+    // Whoever was cancelled and has not completed is cancelled, and whoever knew of it in any case.
+    if stop.is_known_to_the_guest() || (stop.get() == Some(Stop::Cancel) && !completed) {
+        end = RunEnd::Cancelled;
+    }
+    let effects = match end {
+        RunEnd::Completed(_) => store.data_mut().take_effects(),
+        _ => None,
+    };
     // Tearing down an instance is wasmtime's code: a fault there must not take the worker along.
     if catch_unwind(AssertUnwindSafe(move || drop(store))).is_err() {
         tracing::error!(handler = module.name(), "panic while dropping a sandbox");
     }
-    RunReport { end, memory_bytes_peak, effects: None }
+    RunReport { end, memory_bytes_peak, effects }
+}
+
+/// The guest's call until it returns, or somebody or its time-out ends it.
+async fn until_end<F>(called: F, outer: tokio::time::Instant, stop: &StopSignal) -> Ended
+where
+    F: Future<Output = Result<Called, Box<dyn std::any::Any + Send>>>,
+{
+    let mut called = std::pin::pin!(called);
+    let why = tokio::select! {
+        biased;
+        called = tokio::time::timeout_at(outer, &mut called) => {
+            return called.map_or(Ended::TimedOut, returned);
+        }
+        why = stop.stopped() => why,
+    };
+    if !stop.may_end_itself() {
+        return Ended::Stopped(why);
+    }
+    let until = outer.min(tokio::time::Instant::now() + CANCEL_GRACE + GRACE);
+    tokio::time::timeout_at(until, called).await.map_or(Ended::Stopped(why), returned)
+}
+
+fn returned(called: Result<Called, Box<dyn std::any::Any + Send>>) -> Ended {
+    match called {
+        Ok(called) => Ended::Called(called),
+        Err(panic) => Ended::HostPanic(panic_text(panic.as_ref())),
+    }
 }
 
 fn new_store(engine: &Engine, state: GuestState, limits: &Limits) -> Store<GuestState> {
@@ -95,9 +134,17 @@ fn new_store(engine: &Engine, state: GuestState, limits: &Limits) -> Store<Guest
 }
 
 /// Each tick while a guest computes: stop it, or let others have the thread for a moment.
-fn at_tick(store: StoreContextMut<'_, GuestState>) -> wasmtime::Result<UpdateDeadline> {
-    let state = store.data();
-    if state.stop.get().is_some() || clock::monotonic() >= state.deadline {
+fn at_tick(mut store: StoreContextMut<'_, GuestState>) -> wasmtime::Result<UpdateDeadline> {
+    let state = store.data_mut();
+    let now = clock::monotonic();
+    let mut until = state.deadline;
+    if state.stop.get().is_some() {
+        if !state.stop.may_end_itself() {
+            return Ok(UpdateDeadline::Interrupt);
+        }
+        until = until.min(*state.cancelled_until.get_or_insert(now + CANCEL_GRACE));
+    }
+    if now >= until {
         return Ok(UpdateDeadline::Interrupt);
     }
     state.sliced.mark();
@@ -105,7 +152,16 @@ fn at_tick(store: StoreContextMut<'_, GuestState>) -> wasmtime::Result<UpdateDea
 }
 
 async fn call(store: &mut Store<GuestState>, module: &Module, job: &GuestJob, timeout: Duration) -> Called {
-    let instance = module.pre().instantiate_async(&mut *store).await?;
+    let handler = match module.entry() {
+        Entry::Handler(handler) => handler,
+        Entry::Command(command) => {
+            let command = command.instantiate_async(&mut *store).await?;
+            let ended = command.wasi_cli_run().call_run(store).await?;
+            // A return is an exit like any other.
+            return Err(I32Exit(i32::from(ended.is_err())).into());
+        }
+    };
+    let instance = handler.instantiate_async(&mut *store).await?;
     let meta = borrowed(&job.meta);
     let facts = borrowed(&job.facts);
     let job = Job {
@@ -116,12 +172,17 @@ async fn call(store: &mut Store<GuestState>, module: &Module, job: &GuestJob, ti
         max_attempts: job.max_attempts,
         enqueued_at: job.enqueued_ms,
         due_at: job.due_ms,
-        deadline: clock::wall_ms().saturating_add(timeout.as_millis() as u64),
+        deadline: ends_at(timeout),
         meta: &meta,
         facts: &facts,
         payload: &job.payload,
     };
     instance.hourhand_job_handler().call_handle(store, job).await
+}
+
+/// When an attempt that begins now is stopped, in milliseconds since 1970.
+fn ends_at(timeout: Duration) -> u64 {
+    clock::wall_ms().saturating_add(timeout.as_millis() as u64)
 }
 
 fn borrowed(pairs: &[(String, String)]) -> Vec<(&str, &str)> {

@@ -1,23 +1,27 @@
 //! A core module as it goes to wit-component: only what is needed of it, with a world that we trust.
 //!
 //! Custom sections are left out, but for the names of functions; the world in them is checked and
-//! replaced by our own. The import of `proc_exit` is renamed on the way: the preview-1 adapter maps it to
+//! replaced by our own. Imports of WASI 0.2 that the module has beside those of preview 1 (an HTTP client's) get the version that
+//! our world has: within 0.2 they mean the same. The import of `proc_exit` is renamed on the way: the preview-1 adapter maps it to
 //! `wasi:cli/exit#exit`, which knows success and failure but no number, and the same interface has
 //! `exit-with-code` with the signature of `proc_exit`. (A code's low 8 bits count, as everywhere.)
 
 use wasmparser::{ImportSectionReader, Parser, Payload};
 
-use super::{LoadError, world};
+use super::world::Needs;
+use super::{LoadError, Role, world};
 
 const PROC_EXIT: &[u8] = b"\x16wasi_snapshot_preview1\x09proc_exit";
 const EXIT_WITH_CODE: &[u8] = b"\x14wasi:cli/exit@0.2.12\x0eexit-with-code";
 const HEADER_BYTES: usize = 8;
+const WASI: &str = "wasi:";
+const WASI_VERSION: &str = "@0.2.";
 
-/// The module for wit-component, once its world is found to be ours.
-pub(super) fn prepared(bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
+/// The module for wit-component, once the world of a handler is found to be ours. A command needs none.
+pub(super) fn prepared(bytes: &[u8], role: Role) -> Result<Vec<u8>, LoadError> {
     let mut prepared = bytes[..HEADER_BYTES].to_vec();
     let mut worlds = Vec::new();
-    let mut exits = false;
+    let mut needs = Needs::default();
     for payload in Parser::new(0).parse_all(bytes) {
         let payload = payload.map_err(invalid)?;
         match &payload {
@@ -29,11 +33,9 @@ pub(super) fn prepared(bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
                 continue;
             }
             Payload::ImportSection(imports) => {
-                if let Some(renamed) = with_exit_renamed(bytes, imports)? {
-                    exits = true;
-                    push_section(&mut prepared, 2, &renamed);
-                    continue;
-                }
+                let renamed = renamed(bytes, imports, &mut needs)?;
+                push_section(&mut prepared, 2, &renamed);
+                continue;
             }
             _ => {}
         }
@@ -41,23 +43,54 @@ pub(super) fn prepared(bytes: &[u8]) -> Result<Vec<u8>, LoadError> {
             push_section(&mut prepared, id, &bytes[content]);
         }
     }
-    world::check(&worlds)?;
-    world::embed(&mut prepared, exits)?;
+    if role == Role::Handler {
+        world::check(&worlds)?;
+    }
+    world::embed(&mut prepared, role, needs)?;
     Ok(prepared)
 }
 
-/// The import section's content with `proc_exit` renamed, or `None` where it is not imported.
-fn with_exit_renamed(bytes: &[u8], imports: &ImportSectionReader<'_>) -> Result<Option<Vec<u8>>, LoadError> {
+/// The import section's content with `proc_exit` renamed, and with our version of WASI.
+fn renamed(bytes: &[u8], imports: &ImportSectionReader<'_>, needs: &mut Needs) -> Result<Vec<u8>, LoadError> {
     let range = imports.range();
+    let mut renamed = Vec::with_capacity(range.len());
+    let mut done = range.start;
     for import in imports.clone().into_imports_with_offsets() {
         let (at, import) = import.map_err(invalid)?;
+        let mut replace = |old: &[u8], new: &[u8]| {
+            renamed.extend_from_slice(&bytes[done..at]);
+            renamed.extend_from_slice(new);
+            done = at + old.len();
+        };
         let is_exit = import.module == "wasi_snapshot_preview1" && import.name == "proc_exit";
         if is_exit && bytes[at..range.end].starts_with(PROC_EXIT) {
-            let (before, after) = (&bytes[range.start..at], &bytes[at + PROC_EXIT.len()..range.end]);
-            return Ok(Some([before, EXIT_WITH_CODE, after].concat()));
+            needs.exit = true;
+            replace(PROC_EXIT, EXIT_WITH_CODE);
+        } else if let Some(ours) = our_version(import.module) {
+            needs.wasi = true;
+            let old = name(import.module);
+            if bytes[at..range.end].starts_with(&old) {
+                replace(&old, &name(&ours));
+            }
         }
     }
-    Ok(None)
+    renamed.extend_from_slice(&bytes[done..range.end]);
+    Ok(renamed)
+}
+
+/// `wasi:http/types@0.2.4` in the version of our world; `None` for what is not of WASI 0.2.
+fn our_version(module: &str) -> Option<String> {
+    let (interface, patch) = module.strip_prefix(WASI)?.split_once(WASI_VERSION)?;
+    let ours = world::WASI_PATCH;
+    patch.bytes().all(|b| b.is_ascii_digit()).then(|| format!("{WASI}{interface}{WASI_VERSION}{ours}"))
+}
+
+/// A name as sections hold it: its length, then its bytes.
+fn name(text: &str) -> Vec<u8> {
+    let mut name = Vec::with_capacity(text.len() + 2);
+    push_size(&mut name, text.len());
+    name.extend_from_slice(text.as_bytes());
+    name
 }
 
 fn invalid(error: wasmparser::BinaryReaderError) -> LoadError {
@@ -66,11 +99,35 @@ fn invalid(error: wasmparser::BinaryReaderError) -> LoadError {
 
 fn push_section(module: &mut Vec<u8>, id: u8, content: &[u8]) {
     module.push(id);
-    let mut size = content.len();
+    push_size(module, content.len());
+    module.extend_from_slice(content);
+}
+
+fn push_size(bytes: &mut Vec<u8>, mut size: usize) {
     while size >= 0x80 {
-        module.push((size as u8) | 0x80);
+        bytes.push((size as u8) | 0x80);
         size >>= 7;
     }
-    module.push(size as u8);
-    module.extend_from_slice(content);
+    bytes.push(size as u8);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn wasi_0_2_gets_the_version_of_our_world_and_nothing_else_does() {
+        for (module, ours) in [
+            ("wasi:http/types@0.2.0", Some("wasi:http/types@0.2.12")),
+            ("wasi:io/streams@0.2.12", Some("wasi:io/streams@0.2.12")),
+            ("wasi:http/types@0.3.0", None),
+            ("wasi:http/types@0.2.0-rc-2023-11-10", None),
+            ("wasi:http/types", None),
+            ("wasi_snapshot_preview1", None),
+            ("hourhand:job/host@0.1.0", None),
+        ] {
+            assert_eq!(our_version(module).as_deref(), ours, "{module}");
+        }
+        assert_eq!(name(&"x".repeat(200))[..3], [0xc8, 1, b'x']);
+    }
 }

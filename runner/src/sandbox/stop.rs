@@ -22,11 +22,18 @@ pub struct StopSignal(Arc<Shared>);
 #[derive(Debug, Default)]
 struct Shared {
     state: AtomicU8,
+    /// What the guest knows of it.
+    guest: AtomicU8,
     changed: Notify,
 }
 
 const CANCEL: u8 = 1;
 const RELEASE: u8 = 2;
+
+/// The guest has asked whether it is cancelled, and was told that it is not.
+const ASKS: u8 = 1;
+/// It was told that it is.
+const KNOWS: u8 = 2;
 
 impl StopSignal {
     /// A signal that nobody has given yet.
@@ -54,6 +61,23 @@ impl StopSignal {
         }
     }
 
+    /// The guest asks whether it is cancelled.
+    pub(super) fn is_cancelled_asks_the_guest(&self) -> bool {
+        let cancelled = self.get() == Some(Stop::Cancel);
+        self.0.guest.fetch_max(if cancelled { KNOWS } else { ASKS }, Ordering::AcqRel);
+        cancelled
+    }
+
+    /// It is cancelled, and asks every now and then: it may end in good order.
+    pub(super) fn may_end_itself(&self) -> bool {
+        self.get() == Some(Stop::Cancel) && self.0.guest.load(Ordering::Acquire) != 0
+    }
+
+    /// The guest was told that it is cancelled.
+    pub(super) fn is_known_to_the_guest(&self) -> bool {
+        self.0.guest.load(Ordering::Acquire) == KNOWS
+    }
+
     /// Resolves when the run is to stop.
     pub async fn stopped(&self) -> Stop {
         loop {
@@ -72,6 +96,20 @@ impl StopSignal {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_guest_that_asks_may_end_itself_and_only_when_it_is_cancelled() {
+        let (asks, never, released) = (StopSignal::new(), StopSignal::new(), StopSignal::new());
+        assert!(!asks.is_cancelled_asks_the_guest() && !released.is_cancelled_asks_the_guest());
+        assert!(!asks.may_end_itself());
+        asks.stop(Stop::Cancel);
+        never.stop(Stop::Cancel);
+        released.stop(Stop::Release);
+        assert!(asks.may_end_itself() && !never.may_end_itself() && !released.may_end_itself());
+        assert!(!asks.is_known_to_the_guest());
+        assert!(asks.is_cancelled_asks_the_guest() && asks.is_known_to_the_guest());
+        assert!(!released.is_cancelled_asks_the_guest() && !released.is_known_to_the_guest());
+    }
 
     #[tokio::test]
     async fn the_first_reason_counts_and_wakes_every_waiter() {

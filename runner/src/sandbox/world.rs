@@ -12,7 +12,7 @@ use wasmparser::{Parser, Payload};
 use wit_component::{StringEncoding, embed_component_metadata};
 use wit_parser::{Function, Interface, Resolve, Type, TypeDefKind, WorldId, WorldItem};
 
-use super::LoadError;
+use super::{LoadError, Role};
 
 /// The interface between host and handler.
 pub(super) const JOB_WIT: &str = include_str!("../../../wit/job.wit");
@@ -26,10 +26,33 @@ const EXIT_WIT: &str = "
             exit-with-code: func(status-code: u8);
         }
     }";
+/// All of WASI: what a module imports of it directly is checked against these.
+const WASI_WIT: [(&str, &str); 8] = [
+    ("io.wit", include_str!("../../../wit/wasi/deps/io.wit")),
+    ("clocks.wit", include_str!("../../../wit/wasi/deps/clocks.wit")),
+    ("random.wit", include_str!("../../../wit/wasi/deps/random.wit")),
+    ("filesystem.wit", include_str!("../../../wit/wasi/deps/filesystem.wit")),
+    ("sockets.wit", include_str!("../../../wit/wasi/deps/sockets.wit")),
+    ("cli.wit", include_str!("../../../wit/wasi/deps/cli.wit")),
+    ("http.wit", include_str!("../../../wit/wasi/deps/http.wit")),
+    ("world.wit", include_str!("../../../wit/wasi/world.wit")),
+];
+/// The version of WASI that these are: 0.2 and this.
+pub(super) const WASI_PATCH: u32 = 12;
 /// The SDK's section has 773 bytes.
 const SECTION_BYTES_MAX: usize = 64 << 10;
 const HANDLER: &str = "hourhand:job/handler";
-const HOST: &str = "hourhand:job/host";
+/// What the host offers.
+const OFFERED: [&str; 3] = ["hourhand:job/host", "hourhand:job/jobs", "hourhand:job/state"];
+
+/// What a module imports beside what is ours and what preview 1 has.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Needs {
+    /// `wasi:cli/exit`, in place of `proc_exit`.
+    pub(super) exit: bool,
+    /// Something of WASI 0.2.
+    pub(super) wasi: bool,
+}
 
 struct World {
     resolve: Resolve,
@@ -40,21 +63,36 @@ struct World {
 static JOB: LazyLock<Result<World, String>> = LazyLock::new(|| parsed(JOB_WIT, "job-handler"));
 static EXIT: LazyLock<Result<World, String>> = LazyLock::new(|| parsed(EXIT_WIT, "exits"));
 
+static WASI: LazyLock<Result<World, String>> = LazyLock::new(|| parsed_all(&WASI_WIT, "imports"));
+
 fn parsed(wit: &str, world: &str) -> Result<World, String> {
+    parsed_all(&[("job.wit", wit)], world)
+}
+
+/// The world of the last of these, each of which needs only those before it.
+fn parsed_all(files: &[(&str, &str)], world: &str) -> Result<World, String> {
     let mut resolve = Resolve::default();
-    let parsed =
-        resolve.push_str("job.wit", wit).and_then(|package| resolve.select_world(&[package], Some(world)));
-    parsed.map(|id| World { resolve, id }).map_err(|error| format!("{error:#}"))
+    let mut last = None;
+    for (name, wit) in files {
+        last = Some(resolve.push_str(name, wit).map_err(|error| format!("{error:#}"))?);
+    }
+    let id = resolve.select_world(last.as_slice(), Some(world)).map_err(|error| format!("{error:#}"))?;
+    Ok(World { resolve, id })
 }
 
 fn trusted(world: &'static LazyLock<Result<World, String>>) -> Result<&'static World, LoadError> {
     world.as_ref().map_err(|error| LoadError::Compile(error.clone()))
 }
 
-/// Adds our world to a core module that has none, and `wasi:cli/exit` where it is wanted.
-pub(super) fn embed(module: &mut Vec<u8>, with_exit: bool) -> Result<(), LoadError> {
-    let exit = if with_exit { Some(trusted(&EXIT)?) } else { None };
-    for world in [Some(trusted(&JOB)?), exit].into_iter().flatten() {
+/// Adds our world to a handler's core module, which has none, and to any what it needs of WASI. (All of that has `wasi:cli/exit` too.)
+pub(super) fn embed(module: &mut Vec<u8>, role: Role, needs: Needs) -> Result<(), LoadError> {
+    let job = if role == Role::Handler { Some(trusted(&JOB)?) } else { None };
+    let wasi = match needs {
+        Needs { wasi: true, .. } => Some(trusted(&WASI)?),
+        Needs { exit: true, .. } => Some(trusted(&EXIT)?),
+        Needs { .. } => None,
+    };
+    for world in [job, wasi].into_iter().flatten() {
         embed_component_metadata(module, &world.resolve, world.id, StringEncoding::UTF8)
             .map_err(|error| LoadError::Compile(format!("{error:#}")))?;
     }
@@ -139,13 +177,17 @@ fn same(theirs: &World, handler: &Interface, ours: &World) -> Result<(), LoadErr
             return refused("its handler has another signature than hourhand:job asks for");
         }
     }
-    let hosts = (interface(theirs, HOST, Side::Import), interface(ours, HOST, Side::Import));
-    let (Some(their_host), Some(our_host)) = hosts else { return Ok(()) };
-    for (name, function) in &their_host.functions {
-        match our_host.functions.get(name) {
-            Some(ours) if same_function(types, function, ours) => {}
-            Some(_) => return refused(&format!("it calls the host's {name} with another signature")),
-            None => return refused(&format!("it calls the host's {name}, which this runner does not offer")),
+    for offered in OFFERED {
+        let pair = (interface(theirs, offered, Side::Import), interface(ours, offered, Side::Import));
+        let (Some(their_side), Some(our_side)) = pair else { continue };
+        for (name, function) in &their_side.functions {
+            match our_side.functions.get(name) {
+                Some(ours) if same_function(types, function, ours) => {}
+                Some(_) => return refused(&format!("it calls the host's {name} with another signature")),
+                None => {
+                    return refused(&format!("it calls the host's {name}, which this runner does not offer"));
+                }
+            }
         }
     }
     Ok(())
@@ -233,7 +275,11 @@ mod tests {
 
     #[test]
     fn our_own_worlds_are_there() {
-        assert!(trusted(&JOB).is_ok() && trusted(&EXIT).is_ok());
+        for world in [&JOB, &EXIT, &WASI] {
+            assert_eq!(world.as_ref().err(), None);
+        }
+        let version = format!("package wasi:http@0.2.{WASI_PATCH};");
+        assert!(WASI_WIT[6].1.starts_with(&version), "{version}");
         assert_eq!(refusal(JOB_WIT), None);
     }
 
@@ -267,6 +313,22 @@ mod tests {
         assert!(other.contains("the host's log with another signature"), "{other}");
         let newer = refusal(&JOB_WIT.replace(from, "now: func() -> u64;")).unwrap();
         assert!(newer.contains("the host's now, which this runner does not offer"), "{newer}");
+    }
+
+    #[test]
+    fn all_that_the_host_offers_is_looked_at() {
+        for (from, to, words) in [
+            ("percent: u8", "percent: u32", "the host's progress with another signature"),
+            ("enqueue: func(job: new-job)", "enqueue: func(kind: string)", "the host's enqueue with another"),
+            ("at(u64),", "", "the host's enqueue with another"),
+            ("by: s64", "by: u64", "the host's increment with another"),
+            ("unavailable(string)", "away(string)", "another signature"),
+            ("set: func(", "put: func(", "the host's put, which this runner does not offer"),
+        ] {
+            assert!(JOB_WIT.contains(from), "{from}");
+            let message = refusal(&JOB_WIT.replace(from, to)).expect(from);
+            assert!(message.contains(words), "{from}: {message}");
+        }
     }
 
     #[test]

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::units::rfc3339;
+use crate::effects::ProgressSeen;
 use crate::job::{JobView, Priority, State};
 use crate::outcome::{Failure, HistoryEvent, Reason};
 use crate::queue::{Disposition, Enqueued};
@@ -43,6 +44,7 @@ pub struct JobOut<'a> {
     runner: Option<&'a str>,
     handler: Option<&'a str>,
     error: Option<FailureOut<'a>>,
+    progress: Option<ProgressOut<'a>>,
     source: &'a str,
     #[serde(flatten)]
     payload: PayloadOut<'a>,
@@ -59,6 +61,13 @@ struct FailureOut<'a> {
     reason: Reason,
     message: &'a str,
     attempt: u32,
+    at: String,
+}
+
+#[derive(Debug, Serialize)]
+struct ProgressOut<'a> {
+    percent: u8,
+    message: &'a str,
     at: String,
 }
 
@@ -110,6 +119,7 @@ impl<'a> From<&'a JobView> for JobOut<'a> {
             runner: view.runner.as_deref(),
             handler: view.handler.as_deref(),
             error: view.error.as_ref().map(FailureOut::from),
+            progress: view.progress.as_ref().map(ProgressOut::from),
             source: &job.source,
             payload: match std::str::from_utf8(&job.payload) {
                 Ok(text) => PayloadOut::Text(text),
@@ -135,6 +145,12 @@ impl<'a> From<&'a Failure> for FailureOut<'a> {
             attempt: failure.attempt,
             at: rfc3339_us(failure.at_us),
         }
+    }
+}
+
+impl<'a> From<&'a ProgressSeen> for ProgressOut<'a> {
+    fn from(seen: &'a ProgressSeen) -> Self {
+        Self { percent: seen.percent, message: &seen.message, at: rfc3339_us(seen.at_us) }
     }
 }
 
@@ -242,7 +258,12 @@ pub(crate) mod tests {
                 at_us: 1_796_115_601_003_300,
             }),
             result: None,
-            progress: None,
+            progress: Some(ProgressSeen {
+                percent: 40,
+                message: "2 of 5".to_owned(),
+                attempt: 2,
+                at_us: 1_796_115_601_002_000,
+            }),
             history: vec![HistoryEvent {
                 at_us: 1_796_115_600_000_000,
                 event: "enqueued".to_owned(),

@@ -11,8 +11,10 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock::StoreClock;
-use crate::queue::{ClaimedJob, Lease};
+use crate::queue::{ClaimedJob, Lease, Store};
 use crate::sandbox::{JobLog, Stop, StopSignal};
+
+use super::services::Told;
 
 /// A claimed job and the clock by which its due time is read.
 pub(crate) struct InHand {
@@ -27,12 +29,16 @@ enum Place {
     Ending,
 }
 
-/// What others may reach of a running job.
+/// What others may reach of a running job, and what it may reach itself: see `services`.
 pub(crate) struct Running {
     pub(crate) lease: Lease,
     pub(crate) attempt: u32,
     pub(crate) stop: StopSignal,
     pub(crate) log: Arc<JobLog>,
+    pub(super) told: Told,
+    pub(super) store: Arc<dyn Store>,
+    /// Where the store's calls go on while all guest threads compute.
+    pub(super) io: tokio::runtime::Handle,
 }
 
 struct Entry {

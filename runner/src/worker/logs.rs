@@ -1,4 +1,4 @@
-//! Logs of running jobs, flushed while they run so that `job logs --follow` has something to follow.
+//! Logs and progress of running jobs, flushed while they run so that `job logs --follow` has something to follow.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(super) async fn flush_loop(worker: Arc<Worker>) {
         flushed.retain(|token, _| running.iter().any(|r| r.lease.token == *token));
         let mut logs = Vec::new();
         for running in &running {
-            let version = running.log.version();
+            let version = running.version();
             let known = flushed.entry(running.lease.token).or_insert(0);
             if version > *known {
                 *known = version;
@@ -37,13 +37,13 @@ pub(super) async fn flush_loop(worker: Arc<Worker>) {
     }
 }
 
-/// The whole log of a run so far.
+/// The whole log of a run so far, and how far it has come.
 pub(super) fn log_write(running: &Running) -> LogWrite {
     LogWrite {
         lease: running.lease.clone(),
         attempt: running.attempt,
         text: running.log.text(),
-        progress: None,
+        progress: running.told.latest(),
     }
 }
 

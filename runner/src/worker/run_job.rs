@@ -12,7 +12,7 @@ use crate::clock::{Monotonic, monotonic};
 use crate::outcome::{Outcome, Reason, RunEnd};
 use crate::queue::{ClaimedJob, Lane, RunFacts, Settlement};
 use crate::registry::Handler;
-use crate::sandbox::{GuestJob, Limits};
+use crate::sandbox::{GuestJob, Incarnation, Limits, Offer, Services};
 
 /// Runs a job that has a slot, and hands its outcome over to be settled. On the guest runtime. A fault
 /// of the runner itself costs the job an attempt, never the slot.
@@ -26,7 +26,7 @@ pub(super) async fn run_in_slot(worker: Arc<Worker>, job: InHand, running: Arc<R
     worker.settle(settlement, Some(running));
 }
 
-async fn run_job(worker: &Worker, job: &InHand, running: &Running) -> Settlement {
+async fn run_job(worker: &Worker, job: &InHand, running: &Arc<Running>) -> Settlement {
     match pick_handler(worker, &job.claimed) {
         Some(handler) => run_on(worker, job, running, &handler).await,
         None => give_back(worker, &job.claimed),
@@ -47,26 +47,36 @@ fn after_panic(worker: &Worker, claimed: &ClaimedJob) -> Settlement {
         backoff: Backoff::default(),
         keep_results: false,
     };
-    settlement(worker, claimed, decide(end, attempt, random_unit()), None)
+    let handler = pick_handler(worker, claimed);
+    settlement(worker, claimed, handler.as_deref(), decide(end, attempt, random_unit()), None)
 }
 
 /// The version that serves the kind at this moment; it is the job's for the whole run.
-fn pick_handler(worker: &Worker, job: &ClaimedJob) -> Option<Arc<Handler>> {
+pub(super) fn pick_handler(worker: &Worker, job: &ClaimedJob) -> Option<Arc<Handler>> {
     worker.registry.snapshot().handlers.get(&job.job.kind).cloned()
 }
 
-async fn run_on(worker: &Worker, job: &InHand, running: &Running, handler: &Handler) -> Settlement {
+async fn run_on(worker: &Worker, job: &InHand, running: &Arc<Running>, handler: &Handler) -> Settlement {
     let limits = prepare_limits(&job.claimed, handler);
     let guest_job = decode(&job.claimed);
     let started = monotonic();
     let log = Arc::clone(&running.log);
-    let report = worker.sandbox.run(&handler.module, guest_job, &limits, running.stop.clone(), log).await;
+    let offer = offer(running, handler);
+    let stop = running.stop.clone();
+    let report = worker.sandbox.run_with(&handler.module, guest_job, &limits, offer, stop, log).await;
     if let RunEnd::NoRoom(why) = &report.end {
         worker.shortage.refused(why);
     }
     let facts = facts(worker, job, handler, started);
     let outcome = classify(report.end, &job.claimed, handler);
-    settlement(worker, &job.claimed, outcome, Some(facts))
+    let settlement = settlement(worker, &job.claimed, Some(handler), outcome, Some(facts));
+    Settlement { effects: report.effects, ..settlement }
+}
+
+/// What it may reach: the handler's grants, through this runner.
+fn offer(running: &Arc<Running>, handler: &Handler) -> Offer {
+    let services: Arc<dyn Services> = Arc::<Running>::clone(running);
+    Offer { grants: Arc::clone(&handler.grants), services: Some(services), http_answers: None }
 }
 
 /// What the guest is told.
@@ -84,6 +94,11 @@ fn decode(claimed: &ClaimedJob) -> GuestJob {
         meta: job.meta.clone(),
         facts,
         payload: job.payload.clone(),
+        incarnation: Incarnation {
+            record: claimed.lease.record,
+            session: Arc::clone(&claimed.lease.session.0),
+            token: claimed.lease.token,
+        },
     }
 }
 
@@ -121,19 +136,26 @@ fn classify(end: RunEnd, claimed: &ClaimedJob, handler: &Handler) -> Outcome {
 
 /// The settlement of a job that never started: back to its place, attempt unspent.
 pub(super) fn give_back(worker: &Worker, claimed: &ClaimedJob) -> Settlement {
-    settlement(worker, claimed, Outcome::Released { message: None }, None)
+    settlement(worker, claimed, None, Outcome::Released { message: None }, None)
 }
 
-/// A settlement under the runner's retention.
+/// A settlement under the runner's retention, with what the handler's manifest changes of it.
 pub(super) fn settlement(
     worker: &Worker,
     claimed: &ClaimedJob,
+    handler: Option<&Handler>,
     outcome: Outcome,
     run: Option<RunFacts>,
 ) -> Settlement {
     let retention = match outcome {
-        Outcome::Dead { .. } => worker.config.retention_dead,
-        _ => worker.config.retention_finished,
+        Outcome::Dead { .. } => {
+            let keep = handler.map(|handler| handler.retention_dead).unwrap_or_default();
+            keep.over(worker.config.retention_dead)
+        }
+        _ => {
+            let keep = handler.map(|handler| handler.retention_finished).unwrap_or_default();
+            keep.over(worker.config.retention_finished)
+        }
     };
     Settlement {
         lease: claimed.lease.clone(),

@@ -4,11 +4,14 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::sync::mpsc;
 
 use super::outage::Pace;
 use super::{Running, Worker};
+use crate::effects::StateChange;
+use crate::job::NewJob;
 use crate::outcome::Outcome;
 use crate::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, LogWrite, Settled, Settlement, StoreError};
 
@@ -38,19 +41,48 @@ pub(super) async fn settle_loop(worker: Arc<Worker>, mut ended: mpsc::UnboundedR
     }
 }
 
-/// As many outcomes as one call takes: by count, and by bytes of results.
+/// As many outcomes as one call takes: by what is written, and by bytes. One that is too large for any company travels alone.
 fn next_batch(waiting: &mut VecDeque<Ended>) -> Vec<Ended> {
     let mut batch = Vec::new();
-    let mut bytes = 0;
+    let (mut writes, mut bytes) = (0, 0);
     while let Some(next) = waiting.front() {
-        let size = result_bytes(&next.settlement.outcome);
-        if batch.len() == BATCH_MAX || (!batch.is_empty() && bytes + size > BATCH_PAYLOAD_BYTES_MAX) {
+        let (its_writes, its_bytes) = size(&next.settlement);
+        let fits = writes + its_writes <= BATCH_MAX && bytes + its_bytes <= BATCH_PAYLOAD_BYTES_MAX;
+        if !fits && !batch.is_empty() {
             break;
         }
-        bytes += size;
+        writes += its_writes;
+        bytes += its_bytes;
         batch.extend(waiting.pop_front());
     }
     batch
+}
+
+/// How many things a settlement writes or checks, and how many bytes.
+fn size(settlement: &Settlement) -> (usize, usize) {
+    let (mut writes, mut bytes) = (1, result_bytes(&settlement.outcome));
+    if let Some(effects) = &settlement.effects {
+        writes += effects.children.len();
+        bytes += effects.children.iter().map(child_bytes).sum::<usize>();
+        if let Some(state) = &effects.state {
+            writes += state.reads.len() + state.changes.len();
+            bytes +=
+                state.changes.iter().map(|(key, change)| key.len() + change_bytes(change)).sum::<usize>();
+        }
+    }
+    (writes, bytes)
+}
+
+fn child_bytes(child: &NewJob) -> usize {
+    let meta: usize = child.meta.iter().map(|(key, value)| key.len() + value.len()).sum();
+    child.payload.len() + meta
+}
+
+fn change_bytes(change: &StateChange) -> usize {
+    match change {
+        StateChange::Set(value) => value.len(),
+        StateChange::Delete | StateChange::Add(_) => 0,
+    }
 }
 
 fn result_bytes(outcome: &Outcome) -> usize {
@@ -61,13 +93,13 @@ fn result_bytes(outcome: &Outcome) -> usize {
     }
 }
 
-/// The last word of each log in the batch. A log that cannot be written does not keep its outcome
+/// The last word of each log in the batch, and of each progress. A log that cannot be written does not keep its outcome
 /// waiting: the outcome is what people bet on.
 async fn write_logs(worker: &Worker, batch: &[Ended]) {
     let logs: Vec<LogWrite> = batch
         .iter()
         .filter_map(|e| e.running.as_ref())
-        .filter(|running| running.log.version() > 0)
+        .filter(|running| running.version() > 0)
         .map(|running| super::logs::log_write(running))
         .collect();
     for chunk in super::logs::chunks(logs) {
@@ -91,6 +123,7 @@ async fn write_outcomes(worker: &Worker, batch: Vec<Ended>) {
                 worker.outage.succeeded("settle");
                 // Normal after a reclaim: nothing was changed, and the store counts them.
                 worker.outage.late(answers.iter().filter(|a| **a == Settled::Stale).count() as u64);
+                say_conflicts(worker, &settlements, &answers);
                 worker.hand.settled(settlements.iter().map(|s| s.lease.token));
                 return;
             }
@@ -113,5 +146,67 @@ async fn write_outcomes(worker: &Worker, batch: Vec<Ended>) {
                 tokio::time::sleep(pace.failed()).await;
             }
         }
+    }
+}
+
+/// Runs that are done again, because somebody changed meanwhile what they had read. Normal, unless it does not end.
+fn say_conflicts(worker: &Worker, settlements: &[Settlement], answers: &[Settled]) {
+    for (settlement, _) in settlements.iter().zip(answers).filter(|(_, answer)| **answer == Settled::Conflict)
+    {
+        let total = worker.conflicts.fetch_add(1, Relaxed) + 1;
+        let (kind, record) = (&settlement.lane.kind, settlement.lease.record);
+        tracing::debug!(%kind, record, total, "the state that a job had read has changed: it runs again");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+    use crate::effects::Effects;
+    use crate::names::Name;
+    use crate::queue::{IdMemory, Lane, Lease, Retention, SessionId};
+
+    fn ended(token: u64, children: usize, child_bytes: usize) -> Ended {
+        let kind = Name::new("k").unwrap();
+        let child = NewJob { payload: Bytes::from(vec![0; child_bytes]), ..NewJob::new(kind.clone()) };
+        let effects = Effects { children: vec![child; children], state: None };
+        let settlement = Settlement {
+            lease: Lease { record: 1, session: SessionId(Arc::from("s")), token },
+            lane: Lane { queue: kind.clone(), kind },
+            outcome: Outcome::Completed { result: None },
+            run: None,
+            retention: Retention::FINISHED,
+            id_memory: IdMemory::default(),
+            effects: (children > 0).then(|| Box::new(effects)),
+        };
+        Ended { settlement, running: None }
+    }
+
+    fn batches(sizes: &[(usize, usize)]) -> Vec<usize> {
+        let mut waiting: VecDeque<Ended> = sizes
+            .iter()
+            .enumerate()
+            .map(|(n, (children, bytes))| ended(n as u64, *children, *bytes))
+            .collect();
+        let mut sizes = Vec::new();
+        while !waiting.is_empty() {
+            sizes.push(next_batch(&mut waiting).len());
+        }
+        sizes
+    }
+
+    #[test]
+    fn plain_outcomes_travel_by_the_batch() {
+        assert_eq!(batches(&vec![(0, 0); 2 * BATCH_MAX + 1]), [BATCH_MAX, BATCH_MAX, 1]);
+    }
+
+    #[test]
+    fn children_count_and_many_of_them_travel_alone() {
+        assert_eq!(batches(&[(0, 0), (1_000, 0), (0, 0), (0, 0)]), [1, 1, 2]);
+        assert_eq!(batches(&[(100, 0), (100, 0), (100, 0)]), [2, 1]);
+        assert_eq!(batches(&[(2, 100 << 10), (1, 50 << 10), (1, 50 << 10)]), [2, 1]);
+        assert_eq!(batches(&[(2, 1 << 20), (0, 0)]), [1, 1]);
     }
 }

@@ -8,6 +8,7 @@ mod across;
 mod bed;
 mod bulk;
 mod claiming;
+mod committing;
 mod copying;
 mod crowd;
 mod damage;
@@ -16,11 +17,13 @@ mod enqueueing;
 mod listing;
 mod model;
 mod operating;
+mod progressing;
 mod random;
 mod redis_audit;
 mod redis_bed;
 mod redis_inside;
 mod redis_wounds;
+mod remembering;
 mod retaining;
 mod sessions;
 mod settling;
@@ -94,6 +97,42 @@ macro_rules! conformance {
                 history_keeps_the_first_ten_and_the_last_forty
                 the_attempts_cap_is_told_to_whoever_asks
                 logs_need_the_lease_and_belong_to_their_attempt;
+            committing:
+                children_come_with_the_completion
+                children_of_any_other_outcome_are_dropped
+                a_stale_lease_commits_nothing
+                a_commit_whose_reply_was_lost_is_done_again
+                one_completion_twice_in_a_batch_commits_once
+                a_child_whose_id_exists_is_left_as_it_is
+                a_child_with_an_id_like_a_made_one_never_collides
+                children_are_claimed_in_their_order
+                a_child_wakes_a_runner_that_waits
+                a_child_in_a_paused_queue_waits
+                two_thousand_children_are_one_step
+                effects_against_the_rules_are_refused_and_nothing_is_settled
+                a_batch_mixes_settlements_with_and_without_effects
+                a_commit_of_another_lane_is_refused
+                a_job_that_completes_before_its_cancel_commits
+                foreign_data_stops_a_commit_before_it_writes;
+            remembering:
+                state_comes_with_the_completion_and_totals_are_exact
+                state_that_changed_since_it_was_read_is_a_conflict
+                reads_alone_are_checked_too
+                a_version_never_comes_back
+                additions_are_exact_to_64_bits
+                additions_of_many_jobs_all_count
+                changes_of_one_batch_follow_each_other
+                state_of_any_other_outcome_or_a_stale_lease_is_dropped
+                a_cancelled_job_in_conflict_does_not_come_back
+                a_conflict_keeps_place_and_priority
+                operators_see_and_change_state
+                buckets_of_two_namespaces_never_meet
+                a_copy_brings_state_and_a_repeat_only_what_is_missing;
+            progressing:
+                progress_needs_the_lease_and_the_last_word_counts
+                progress_of_an_older_attempt_is_not_shown
+                progress_goes_with_its_job
+                a_copy_brings_progress;
             sessions:
                 a_heartbeat_shows_every_session
                 a_session_is_known_by_its_leases_alone

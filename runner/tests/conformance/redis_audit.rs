@@ -26,6 +26,7 @@ pub(crate) fn audit_mended(client: &mut Connection, namespace: &str) -> Vec<Stri
     audit.places();
     audit.ids();
     audit.counters();
+    audit.state();
     audit.wrong
 }
 
@@ -132,6 +133,37 @@ impl Audit<'_> {
         let expected: usize = memory.iter().map(|field| 2 * field.len() + 200).sum();
         let counted = number(&self.hash("meta"), "id_bytes");
         self.note(counted == expected as i64, || format!("id_bytes is {counted}, not {expected}"));
+    }
+
+    /// Each bucket is listed with what it holds, and with a number that was given for each version.
+    fn state(&mut self) {
+        let keys: Vec<String> =
+            self.client.keys(format!("{}state:*", self.prefix)).expect("keys of a small test");
+        let sequence: u64 = self.client.get(format!("{}seq", self.prefix)).unwrap_or(0);
+        let mut holdings = self.hash("holdings");
+        let mut listed: Vec<String> =
+            self.client.zrange(format!("{}buckets", self.prefix), 0, -1).expect("the buckets");
+        for key in keys {
+            let bucket = key.rsplit(':').next().unwrap_or_default().to_owned();
+            let entries = self.hash(&format!("state:{bucket}"));
+            let mut bytes = 0;
+            for (field, value) in &entries {
+                let space = value.iter().position(|b| *b == b' ').expect("a version");
+                let version: u64 = String::from_utf8_lossy(&value[..space]).parse().expect("a number");
+                bytes += field.len() + value.len() - space - 1;
+                self.note((1..=sequence).contains(&version), || {
+                    format!("{field} of {bucket} is of {version}")
+                });
+            }
+            let held = holdings.remove(&bucket).unwrap_or_default();
+            let held = String::from_utf8_lossy(&held).into_owned();
+            let expected = format!("{} {bytes}", entries.len());
+            self.note(held == expected, || format!("{bucket} holds {expected}, told {held}"));
+            let known = listed.iter().position(|of| *of == bucket);
+            self.note(known.is_some(), || format!("{bucket} is not listed"));
+            known.map(|at| listed.remove(at));
+        }
+        self.note(holdings.is_empty() && listed.is_empty(), || format!("empty: {holdings:?} {listed:?}"));
     }
 
     /// The counters of leases fit the leases.

@@ -4,7 +4,7 @@
 use rusqlite::Connection;
 
 /// What is wrong, with the query that finds it: each row is one finding.
-const CHECKS: [(&str, &str); 16] = [
+const CHECKS: [(&str, &str); 20] = [
     (
         "a record that is not in exactly one place",
         "SELECT record FROM jobs WHERE (SELECT count(*) FROM waiting WHERE waiting.record = jobs.record) \
@@ -61,6 +61,23 @@ const CHECKS: [(&str, &str); 16] = [
     (
         "a number above the sequence",
         "SELECT place FROM waiting WHERE place > (SELECT last FROM sequence) AND place < 901",
+    ),
+    (
+        "progress without a record",
+        "SELECT record FROM progress WHERE record NOT IN (SELECT record FROM jobs)",
+    ),
+    (
+        "a bucket that does not hold what it says",
+        "SELECT bucket FROM buckets WHERE entries < 1 OR (entries, bytes) <> (SELECT count(*), ifnull(sum(length(CAST(key AS BLOB)) \
+         + length(value)), 0) FROM state WHERE state.ns = buckets.ns AND state.bucket = buckets.bucket)",
+    ),
+    (
+        "an entry of state whose bucket is not listed",
+        "SELECT key FROM state WHERE (ns, bucket) NOT IN (SELECT ns, bucket FROM buckets)",
+    ),
+    (
+        "a version that was never given",
+        "SELECT key FROM state WHERE version < 1 OR version > (SELECT last FROM sequence)",
     ),
     ("an entry that was set aside", "SELECT record FROM aside"),
 ];

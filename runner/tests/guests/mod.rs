@@ -42,10 +42,13 @@ pub struct Guest {
     handle: Vec<I<'static>>,
     locals: Vec<ValType>,
     start: Option<Vec<I<'static>>>,
+    realloc: Option<Vec<I<'static>>>,
+    post_return: Option<Vec<I<'static>>>,
     handlers: Option<String>,
     extra_export: Option<String>,
     export: String,
     handle_params: Vec<ValType>,
+    handle_results: Vec<ValType>,
     wit: String,
 }
 
@@ -67,10 +70,13 @@ pub fn guest(body: impl IntoIterator<Item = I<'static>>) -> Guest {
         handle: body.into_iter().collect(),
         locals: Vec::new(),
         start: None,
+        realloc: None,
+        post_return: None,
         handlers: None,
         extra_export: None,
         export: "hourhand:job/handler@0.1.0#handle".to_owned(),
         handle_params: vec![ValType::I32],
+        handle_results: vec![ValType::I32],
         wit: WIT.to_owned(),
     }
 }
@@ -128,6 +134,18 @@ impl Guest {
         self
     }
 
+    /// What gives the host memory: old address and length, alignment and new length are its locals.
+    pub fn realloc(mut self, body: impl IntoIterator<Item = I<'static>>) -> Self {
+        self.realloc = Some(body.into_iter().collect());
+        self
+    }
+
+    /// What is called once the result was taken: its address is local 0.
+    pub fn post_return(mut self, body: impl IntoIterator<Item = I<'static>>) -> Self {
+        self.post_return = Some(body.into_iter().collect());
+        self
+    }
+
     /// Traps where it would have returned.
     pub fn then_unreachable(mut self) -> Self {
         self.handle.push(I::Unreachable);
@@ -152,6 +170,11 @@ impl Guest {
 
     pub fn handle_params(mut self, params: &[ValType]) -> Self {
         self.handle_params = params.to_vec();
+        self
+    }
+
+    pub fn no_results(mut self) -> Self {
+        self.handle_results.clear();
         self
     }
 
@@ -180,12 +203,16 @@ impl Guest {
             types.ty().function(params.iter().copied(), results.iter().copied());
             imports.import(module, name, EntityType::Function(index as u32));
         }
-        types.ty().function(self.handle_params.iter().copied(), [ValType::I32]);
+        types.ty().function(self.handle_params.iter().copied(), self.handle_results.iter().copied());
         types.ty().function([ValType::I32; 4], [ValType::I32]);
         types.ty().function([], []);
+        types.ty().function([ValType::I32], []);
 
         let mut functions = FunctionSection::new();
         functions.function(handle).function(realloc).function(start);
+        if self.post_return.is_some() {
+            functions.function(start + 1);
+        }
         let mut memories = MemorySection::new();
         memories.memory(self.memory);
         if self.second_memory {
@@ -209,10 +236,16 @@ impl Guest {
         if let Some(name) = &self.extra_export {
             exports.export(name, ExportKind::Func, start);
         }
+        if self.post_return.is_some() {
+            exports.export(&format!("cabi_post_{}", self.export), ExportKind::Func, start + 1);
+        }
         let mut code = CodeSection::new();
         code.function(&function(&self.locals, &self.handle));
-        code.function(&function(&[], &bump_allocator()));
+        code.function(&function(&[], &self.realloc.clone().unwrap_or_else(bump_allocator)));
         code.function(&function(&[], self.start.as_deref().unwrap_or(&[])));
+        if let Some(post_return) = &self.post_return {
+            code.function(&function(&[], post_return));
+        }
         let mut data = DataSection::new();
         data.active(0, &ConstExpr::i32_const(TEXT), self.text.iter().copied());
 

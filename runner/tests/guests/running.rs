@@ -33,6 +33,7 @@ pub fn job(payload: impl Into<Bytes>) -> GuestJob {
         meta: vec![("a".to_owned(), "b".to_owned())],
         facts: Vec::new(),
         payload: payload.into(),
+        incarnation: hourhand::sandbox::Incarnation::default(),
     }
 }
 

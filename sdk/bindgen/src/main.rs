@@ -1,4 +1,4 @@
-//! Prints the SDK's bindings: what wit-bindgen makes of the folder of WIT files that it is given.
+//! Prints the SDK's bindings: what wit-bindgen makes of a world in the folder of WIT files that it is given.
 
 use std::error::Error;
 use std::io::{Write, stdout};
@@ -7,13 +7,17 @@ use wit_bindgen_core::wit_parser::Resolve;
 use wit_bindgen_core::{Files, WorldGenerator};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let wit = std::env::args().nth(1).ok_or("usage: bindgen WIT_FOLDER")?;
+    let usage = "usage: bindgen WIT_FOLDER WORLD";
+    let mut args = std::env::args().skip(1);
+    let (wit, world) = (args.next().ok_or(usage)?, args.next().ok_or(usage)?);
     let mut resolve = Resolve::default();
     let (package, _) = resolve.push_path(wit)?;
-    let world = resolve.select_world(&[package], Some("job-handler"))?;
+    let world = resolve.select_world(&[package], Some(&world))?;
     let mut files = Files::default();
     let runtime_path = Some("crate::rt".to_owned());
-    wit_bindgen_rust::Opts { runtime_path, ..Default::default() }.build().generate(
+    // Interfaces of other packages too.
+    let generate_all = true;
+    wit_bindgen_rust::Opts { runtime_path, generate_all, ..Default::default() }.build().generate(
         &mut resolve,
         world,
         &mut files,

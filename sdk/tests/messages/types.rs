@@ -22,4 +22,9 @@ fn error() -> Result<(), Plain> { //~ a handler cannot return `Plain` as its err
     Err(Plain)
 }
 
+#[handler]
+fn sends_nothing_that_is_one(ctx: &Context) {
+    let _ = ctx.enqueue("order_notify", Plain).send(); //~ a job cannot have `Plain` as its payload
+}
+
 fn main() {}

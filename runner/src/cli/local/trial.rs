@@ -13,7 +13,7 @@ use crate::job::{MAX_ATTEMPTS_MAX, NewJob};
 use crate::names::{JobId, Name};
 use crate::outcome::{Outcome, RunEnd};
 use crate::registry::Handler;
-use crate::sandbox::{GuestJob, JobLog, Offer, Sandbox, StopSignal};
+use crate::sandbox::{GuestJob, Incarnation, JobLog, Offer, Sandbox, StopSignal};
 use crate::worker::{Attempt, decide};
 
 /// A draw that changes no delay: what is shown is the backoff without its jitter.
@@ -113,6 +113,7 @@ pub(in crate::cli) async fn run(
         limits.timeout_ms = limits.timeout_ms.min(timeout_ms);
     }
     let max_attempts = job.max_attempts.unwrap_or(handler.max_attempts);
+    let max_attempts = handler.attempts_cap.map_or(max_attempts, |cap| max_attempts.min(cap));
     let services = Arc::new(LocalServices::new(job.state.clone()));
     let log = Arc::new(JobLog::new(limits.log_bytes));
     let offer = offer(handler, &services, answers.as_ref());
@@ -184,5 +185,7 @@ fn guest_job(kind: &Name, job: &TrialJob, max_attempts: u32) -> GuestJob {
         meta: job.meta.clone(),
         facts: Vec::new(),
         payload: job.payload.clone(),
+        // The ids of the jobs that it enqueues follow from it: the same each time.
+        incarnation: Incarnation { record: 1, session: "try".into(), token: u64::from(job.attempt) },
     }
 }

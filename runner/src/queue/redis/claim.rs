@@ -3,22 +3,23 @@
 use redis::Value;
 
 use super::RedisStore;
+use super::commit::together;
 use super::enqueue::Lanes;
 use super::link::Repeat;
 use super::record::{read_record, rid_text};
 use super::reply::{Items, text, unexpected};
 use crate::outcome::Outcome;
-use crate::queue::checks::{check_claim, random_text, too_many};
+use crate::queue::checks::{check_claim, check_settlements, random_text};
 use crate::queue::life::event_text;
 use crate::queue::{
-    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, ClaimRequest, Claimed, ClaimedJob, IdMemory, LaneClaim, Lease,
-    Retention, Settled, Settlement, StoreError,
+    BATCH_PAYLOAD_BYTES_MAX, ClaimRequest, Claimed, ClaimedJob, IdMemory, LaneClaim, Lease, Retention,
+    Settled, Settlement, StoreError,
 };
 
 /// How long the answer to a settle is kept that cannot be told from what it wrote, in seconds.
-const ONCE_SECONDS: &str = "20";
+pub(super) const ONCE_SECONDS: &str = "20";
 /// Bytes of results or logs that one script takes.
-const SCRIPT_BYTES_MAX: usize = 1 << 20;
+pub(super) const SCRIPT_BYTES_MAX: usize = 1 << 20;
 
 impl RedisStore {
     pub(super) async fn claim_jobs(&self, request: &ClaimRequest) -> Result<Claimed, StoreError> {
@@ -43,16 +44,17 @@ impl RedisStore {
     }
 
     pub(super) async fn settle_jobs(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
-        if settlements.is_empty() {
-            return Ok(Vec::new());
-        }
-        if settlements.len() > BATCH_MAX {
-            return Err(too_many(settlements.len()));
-        }
+        check_settlements(settlements)?;
         let mut settled = Vec::with_capacity(settlements.len());
         while settled.len() < settlements.len() {
             let rest = &settlements[settled.len()..];
-            let step = fitting(rest.iter().map(|settlement| match &settlement.outcome {
+            let committing = together(rest);
+            if committing > 0 {
+                settled.extend(self.commit_some(&rest[..committing]).await?);
+                continue;
+            }
+            let plain = rest.iter().take_while(|settlement| settlement.commits().is_none());
+            let step = fitting(plain.map(|settlement| match &settlement.outcome {
                 Outcome::Completed { result: Some(result) } => result.len(),
                 _ => 0,
             }));
@@ -92,13 +94,18 @@ pub(super) fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
     fit.count().max(1)
 }
 
-/// One character an answer: D done, S stale.
+/// One character an answer: D done, S stale, C conflict.
 pub(super) fn read_settled(reply: Value, asked: usize) -> Result<Vec<Settled>, StoreError> {
     let answers = text(reply)?;
     if answers.len() != asked {
         return Err(unexpected("answers for others than were asked for"));
     }
-    Ok(answers.chars().map(|c| if c == 'D' { Settled::Done } else { Settled::Stale }).collect())
+    let answers = answers.chars().map(|c| match c {
+        'D' => Settled::Done,
+        'C' => Settled::Conflict,
+        _ => Settled::Stale,
+    });
+    Ok(answers.collect())
 }
 
 fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreError> {
@@ -130,14 +137,10 @@ fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreEr
 }
 
 fn settle_arguments(settlements: &[Settlement], lanes: &Lanes, once: String) -> Vec<Vec<u8>> {
-    let mut policies: Vec<(Retention, IdMemory)> = Vec::new();
+    let mut policies = Policies::default();
     let mut items: Vec<Vec<u8>> = Vec::with_capacity(settlements.len() * 9);
     for settlement in settlements {
-        let policy = (settlement.retention, settlement.id_memory);
-        let place = policies.iter().position(|p| *p == policy).unwrap_or_else(|| {
-            policies.push(policy);
-            policies.len() - 1
-        });
+        let policy = policies.place(settlement.retention, settlement.id_memory);
         let lease = &settlement.lease;
         let (op, delay_ms, result) = match &settlement.outcome {
             Outcome::Completed { result } => ("c", 0, result.as_deref().unwrap_or_default()),
@@ -153,18 +156,39 @@ fn settle_arguments(settlements: &[Settlement], lanes: &Lanes, once: String) -> 
         items.push(lease.token.to_string().into());
         items.push(op.into());
         items.push(delay_ms.min(crate::job::DELAY_MS_MAX).to_string().into());
-        items.push((place + 1).to_string().into());
+        items.push(policy.to_string().into());
         items.push(event_text(settlement.run.as_ref(), &settlement.outcome).into());
         items.push(result.to_vec());
     }
     let mut args: Vec<Vec<u8>> = vec![once.into(), ONCE_SECONDS.into()];
     push_lanes(&mut args, lanes);
-    args.push(policies.len().to_string().into());
-    for (retention, memory) in policies {
-        push_policy(&mut args, retention, memory);
-    }
+    policies.push(&mut args);
     args.extend(items);
     args
+}
+
+/// The distinct policies of a call.
+#[derive(Debug, Default)]
+pub(super) struct Policies(Vec<(Retention, IdMemory)>);
+
+impl Policies {
+    /// The policy's number, from 1; adds it when it is new.
+    pub(super) fn place(&mut self, retention: Retention, memory: IdMemory) -> usize {
+        let policy = (retention, memory);
+        let place = self.0.iter().position(|known| *known == policy).unwrap_or_else(|| {
+            self.0.push(policy);
+            self.0.len() - 1
+        });
+        place + 1
+    }
+
+    /// How many, and five arguments each.
+    pub(super) fn push(self, args: &mut Vec<Vec<u8>>) {
+        args.push(self.0.len().to_string().into());
+        for (retention, memory) in self.0 {
+            push_policy(args, retention, memory);
+        }
+    }
 }
 
 /// A script's lanes: how many, then queue and kind of each.

@@ -8,14 +8,17 @@ use super::RedisStore;
 use super::claim::push_lanes;
 use super::enqueue::Lanes;
 use super::link::Repeat;
-use super::record::{LeaseText, PastText, read_lease, read_past, read_record, record_text, rid_text};
+use super::record::{
+    LeaseText, PastText, read_lease, read_past, read_progress, read_record, record_text, rid_text,
+};
 use super::reply::{Items, text, unexpected};
 use super::walk::{Walk, step_of};
 use crate::job::{Priority, State};
 use crate::names::{JobId, Name};
 use crate::queue::copy::{
-    ExportedJob, ExportedQueue, JobEnd, LostLease, RememberedId, check_import, last_number,
+    ExportedJob, ExportedQueue, ExportedState, JobEnd, LostLease, RememberedId, check_import, last_number,
 };
+use crate::queue::life::Owner;
 use crate::queue::{AttemptLog, Exported, Imported, Lane, Page, Source, StoreError};
 
 /// Jobs of a page, as far as their sizes allow.
@@ -48,6 +51,7 @@ impl RedisStore {
             Some(("jobs", at)) => self.export_jobs(at).await,
             Some(("ids", at)) => self.export_ids(at).await,
             Some(("queues", _)) => self.export_queues().await,
+            _ if cursor.starts_with("state:") => self.export_state(&cursor).await,
             _ => Err(StoreError::Invalid(format!(
                 "invalid cursor {cursor:?}: expected one that an export gave"
             ))),
@@ -90,7 +94,7 @@ impl RedisStore {
             self.link.script(&self.scripts.export, &self.lane_keys(&lanes), &args, Repeat::Once).await?;
         let mut reply = Items::of(reply)?;
         let now_us = reply.number()?;
-        let looked = reply.len() / 7;
+        let looked = reply.len() / 8;
         if looked == 0 || looked > jobs.len() {
             return Err(unexpected("an export of other jobs"));
         }
@@ -123,7 +127,28 @@ impl RedisStore {
                 totals: [queue.enqueued_total, queue.completed_total, queue.failed_total],
             })
         });
-        Ok(Page { items: items.collect(), cursor: None })
+        Ok(Page { items: items.collect(), cursor: Some("state::0".to_owned()) })
+    }
+
+    /// A page of one bucket, `state:<bucket>:<cursor in it>`; no bucket is the first.
+    async fn export_state(&self, cursor: &str) -> Result<Page<Exported>, StoreError> {
+        let invalid =
+            || StoreError::Invalid(format!("invalid cursor {cursor:?}: expected one that an export gave"));
+        let mut parts = cursor.split(':').skip(1);
+        let (bucket, at) = (parts.next().ok_or_else(invalid)?, parts.next().ok_or_else(invalid)?);
+        let bucket = match bucket {
+            "" => self.bucket_behind(None).await?,
+            name => Some(Name::new(name).map_err(|_| invalid())?),
+        };
+        let Some(bucket) = bucket else { return Ok(Page { items: Vec::new(), cursor: None }) };
+        let page = self.entry_page(&bucket, Some(at.to_owned())).await?;
+        let next = match page.cursor {
+            Some(at) => Some((bucket.clone(), at)),
+            None => self.bucket_behind(Some(&bucket)).await?.map(|next| (next, "0".to_owned())),
+        };
+        let exported = |entry| Exported::State(ExportedState { bucket: bucket.clone(), entry });
+        let items = page.items.into_iter().map(exported).collect();
+        Ok(Page { items, cursor: next.map(|(bucket, at)| format!("state:{bucket}:{at}")) })
     }
 
     pub(super) async fn import_items(
@@ -136,8 +161,14 @@ impl RedisStore {
             return Ok(Vec::new());
         }
         let lanes = Lanes::of(items.iter().flat_map(lanes_of));
+        let mut buckets: Vec<&Name> = items.iter().filter_map(bucket_of).collect();
+        buckets.sort_unstable();
+        buckets.dedup();
         let mut args = vec![source.name.as_bytes().to_vec(), last_number(source, items).to_string().into()];
         push_lanes(&mut args, &lanes);
+        let mut keys = self.lane_keys(&lanes);
+        let lane_keys = keys.len();
+        keys.extend(buckets.iter().map(|bucket| self.keys.state(bucket)));
         for item in items {
             match item {
                 Exported::Job(job) => push_job(&mut args, job, &lanes),
@@ -151,9 +182,15 @@ impl RedisStore {
                     args.push(u8::from(queue.paused).to_string().into());
                     args.extend(queue.totals.map(|total| total.to_string().into_bytes()));
                 }
+                Exported::State(ExportedState { bucket, entry }) => {
+                    let place = lane_keys + buckets.binary_search(&bucket).unwrap_or(0);
+                    args.extend([b"s".to_vec(), bucket.as_str().into(), (place + 1).to_string().into()]);
+                    args.extend([entry.key.as_bytes().to_vec(), entry.found.version.to_string().into()]);
+                    args.push(entry.found.value.to_vec());
+                }
             }
         }
-        let answers = self.import_script(&self.lane_keys(&lanes), &args).await?;
+        let answers = self.import_script(&keys, &args).await?;
         if answers.len() == items.len() { Ok(answers) } else { Err(unexpected("answers for other items")) }
     }
 
@@ -199,10 +236,17 @@ fn state_of(letter: u8) -> Option<State> {
 fn lanes_of(item: &Exported) -> Vec<Lane> {
     match item {
         Exported::Job(job) => vec![Lane { queue: job.job.queue.clone(), kind: job.job.kind.clone() }],
-        Exported::Id(_) => Vec::new(),
+        Exported::Id(_) | Exported::State(_) => Vec::new(),
         Exported::Queue(queue) => {
             queue.kinds.iter().map(|kind| Lane { queue: queue.queue.clone(), kind: kind.clone() }).collect()
         }
+    }
+}
+
+fn bucket_of(item: &Exported) -> Option<&Name> {
+    match item {
+        Exported::State(state) => Some(&state.bucket),
+        _ => None,
     }
 }
 
@@ -210,16 +254,21 @@ fn lanes_of(item: &Exported) -> Vec<Lane> {
 fn read_exported(record: u64, reply: &mut Items, now_us: u64) -> Result<Option<ExportedJob>, StoreError> {
     let (text, past, lease, recall) = (reply.bytes()?, reply.bytes()?, reply.bytes()?, reply.text()?);
     let (runner, ended) = (reply.text()?, reply.text()?);
+    let told = read_progress(&reply.bytes()?);
     let logs = read_logs(reply.list()?)?;
     let Some((job, due_ms)) = read_record(record, &text) else { return Ok(None) };
     let mut exported = ExportedJob::untouched(record, job, due_ms, logs);
+    let mut owner = None;
     if let Some(past) = read_past(&past) {
         add_past(&mut exported, &past, ended.parse().ok());
+        owner = past.settled();
     }
     if let Some(lease) = read_lease(&lease) {
         let cancel = recall == format!("{} {} c", lease.session, lease.token);
         exported.take_back(&lost(&lease, &runner, cancel), now_us);
+        owner = Some(Owner { session: lease.session, token: lease.token });
     }
+    exported.add_progress(told, owner.as_ref());
     Ok(Some(exported))
 }
 
@@ -306,6 +355,10 @@ fn push_job(args: &mut Vec<Vec<u8>>, exported: &ExportedJob, lanes: &Lanes) {
     args.extend([job.id.as_str().into(), state.into(), number((*attempt).into()), number((*crashes).into())]);
     args.extend([number(*due_ms), priority.into(), record, before.into(), after]);
     args.extend([number(at_ms), number(size as u64), number(expire_ms), number(forget_ms)]);
+    // Nobody's any more: what tells it from that of a later attempt is its number.
+    let told = exported.progress.as_ref();
+    let told = told.map(|p| format!("- 0 {} {} {} {}", p.attempt, p.at_us, p.percent, p.message));
+    args.push(told.unwrap_or_default().into());
     args.push(number(exported.logs.len() as u64));
     for log in &exported.logs {
         args.extend([number(log.attempt.into()), log.text.as_bytes().to_vec()]);

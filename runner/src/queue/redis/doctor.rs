@@ -13,10 +13,12 @@ use super::RedisStore;
 use super::link::Repeat;
 use super::reply::{Items, unexpected};
 use super::scripts::Script;
+use crate::names::Name;
 use crate::queue::{Finding, Lane, StoreError};
 
 mod counters;
 mod names;
+mod state;
 mod walks;
 
 /// Keys, entries or fields in one step.
@@ -35,6 +37,7 @@ impl RedisStore {
             known: HashSet::new(),
             lanes: BTreeSet::new(),
             indexes: Vec::new(),
+            buckets: BTreeSet::new(),
             order_max: 0,
             record_max: 0,
         };
@@ -46,6 +49,7 @@ impl RedisStore {
             doctor.look_at_records().await?;
             doctor.look_at_belongings().await?;
             doctor.look_at_counters().await?;
+            doctor.look_at_state().await?;
             doctor.look_at_floors().await?;
         }
         if doctor.found.is_empty() {
@@ -66,7 +70,9 @@ struct Doctor<'a> {
     lanes: BTreeSet<Lane>,
     /// The indexes that there are.
     indexes: Vec<Index>,
-    /// The largest record id that was seen.
+    /// The buckets of state that have entries.
+    buckets: BTreeSet<Name>,
+    /// The largest record id or version that was seen.
     order_max: u64,
     /// The largest record that was seen, in bytes.
     record_max: u64,

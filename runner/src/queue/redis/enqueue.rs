@@ -78,10 +78,7 @@ fn arguments(jobs: &[NewJob], lanes: &Lanes, once: &str, suffix: &str) -> Vec<Ve
         args.push(lanes.number(&lane).to_string().into());
         args.push(job.id.as_ref().map(|id| id.as_str().into()).unwrap_or_default());
         args.push(if job.priority == Priority::Normal { Vec::new() } else { job.priority.as_str().into() });
-        args.push(match job.due {
-            Due::In(ms) => format!("+{ms}").into(),
-            Due::At(ms) => format!("@{ms}").into(),
-        });
+        args.push(due_text(job.due));
         args.push(number(job.max_attempts.map(u64::from)));
         args.push(number(job.timeout_ms));
         args.push(job.traceparent.as_deref().unwrap_or_default().into());
@@ -93,8 +90,16 @@ fn arguments(jobs: &[NewJob], lanes: &Lanes, once: &str, suffix: &str) -> Vec<Ve
     args
 }
 
+/// A due time as scripts take it.
+pub(super) fn due_text(due: Due) -> Vec<u8> {
+    match due {
+        Due::In(ms) => format!("+{ms}").into(),
+        Due::At(ms) => format!("@{ms}").into(),
+    }
+}
+
 /// Meta as the record holds it: a JSON array of pairs, which keeps order and repeated keys.
-fn meta_text(meta: &[(String, String)]) -> Vec<u8> {
+pub(super) fn meta_text(meta: &[(String, String)]) -> Vec<u8> {
     if meta.is_empty() {
         return Vec::new();
     }

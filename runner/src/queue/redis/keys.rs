@@ -8,7 +8,7 @@ use crate::queue::Lane;
 
 /// What the keys of a shard hold, with their types. The scripts know the globals by their place in this list
 /// (lua/includes/globals.lua).
-const GLOBALS: [(&str, &str); 17] = [
+const GLOBALS: [(&str, &str); 19] = [
     ("seq", "string"),    // the last order given
     ("jobs", "hash"),     // record id -> record, written once
     ("past", "hash"),     // record id -> what has happened, absent before the first settle
@@ -22,10 +22,12 @@ const GLOBALS: [(&str, &str); 17] = [
     ("sizes", "hash"),    // queue:state -> bytes of its finished jobs; :age -> their retention
     ("sessions", "hash"), // session -> beat and what its runner says of itself
     ("holders", "hash"),  // session -> how many leases it has
-    ("logs", "hash"),     // record id:attempt -> text; record id -> its attempts
+    ("logs", "hash"),     // record id:attempt -> text; record id -> its attempts and its progress
     ("orphans", "zset"),  // index entries without a record, set aside
     ("dirt", "zset"),     // index entries that are no job's, set aside
     ("meta", "hash"),     // store_id, stale, record_max, id_bytes, lookalikes
+    ("buckets", "zset"),  // buckets of state that hold anything, all with the score 0
+    ("holdings", "hash"), // bucket -> its entries, bytes of their keys and values
 ];
 
 /// What the doctor has set aside, a hash; whole keys are beside it, with their name behind a colon.
@@ -45,6 +47,8 @@ pub(super) enum KeyName {
     Due(Lane, usize),
     /// One of a queue's finished indexes: its place behind the due indexes, from 5.
     Done(Name, usize),
+    /// The entries of a bucket of state.
+    State(Name),
     /// The answer to a call, kept for a while.
     Once,
     /// A key that the doctor has moved aside.
@@ -59,6 +63,7 @@ impl KeyName {
         match self {
             Self::Global(kind) => Some(kind),
             Self::Due(..) | Self::Done(..) => Some("zset"),
+            Self::State(_) => Some("hash"),
             Self::Once => Some("string"),
             Self::Aside | Self::Unknown => None,
         }
@@ -120,6 +125,16 @@ impl Keys {
         format!("{}done:{counter}", self.prefix)
     }
 
+    /// A bucket's entries: key -> version, value.
+    pub(super) fn state(&self, bucket: &Name) -> String {
+        self.state_named(bucket.as_str())
+    }
+
+    /// As [`state`](Self::state), for a name that may be none.
+    pub(super) fn state_named(&self, bucket: &str) -> String {
+        format!("{}state:{bucket}", self.prefix)
+    }
+
     /// Where the answer to a call is kept for a while, for the case that it gets lost.
     pub(super) fn once(&self, token: &str) -> String {
         format!("{}once:{token}", self.prefix)
@@ -174,6 +189,7 @@ fn read_rest(rest: &str) -> Option<KeyName> {
         [QUARANTINE] => KeyName::Global("hash"),
         [QUARANTINE, ..] => KeyName::Aside,
         ["once", _] => KeyName::Once,
+        ["state", bucket] => KeyName::State(Name::new(bucket).ok()?),
         ["due", queue, kind, part] => {
             let lane = Lane { queue: Name::new(queue).ok()?, kind: Name::new(kind).ok()? };
             KeyName::Due(lane, place(part, &DUE_PARTS)? + 1)
@@ -215,11 +231,18 @@ mod tests {
             assert_eq!(keys.read(key.as_bytes()), KeyName::Done(lane.queue.clone(), i + 5));
         }
         assert_eq!(keys.read(keys.once("t0").as_bytes()), KeyName::Once);
+        assert_eq!(keys.read(keys.state(&lane.queue).as_bytes()), KeyName::State(lane.queue.clone()));
         assert_eq!(keys.read(keys.quarantine().as_bytes()), KeyName::Global("hash"));
         assert_eq!(keys.read(&keys.aside(b"a:{0}:odd", 2)), KeyName::Aside);
-        for odd in
-            ["a:{0}:", "a:{0}:due:q:k:x", "a:{0}:due:q:k", "a:{0}:done:q q:c", "a:{0}:job", "b:{0}:jobs"]
-        {
+        for odd in [
+            "a:{0}:",
+            "a:{0}:state:a b",
+            "a:{0}:due:q:k:x",
+            "a:{0}:due:q:k",
+            "a:{0}:done:q q:c",
+            "a:{0}:job",
+            "b:{0}:jobs",
+        ] {
             assert_eq!(keys.read(odd.as_bytes()), KeyName::Unknown, "{odd}");
         }
     }

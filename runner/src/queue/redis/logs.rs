@@ -5,17 +5,15 @@ use super::claim::{fitting, read_settled};
 use super::link::Repeat;
 use super::record::rid_text;
 use super::reply::{Items, text};
-use crate::queue::checks::too_many;
-use crate::queue::{AttemptLog, BATCH_MAX, JobRef, LogWrite, Settled, StoreError};
+use crate::queue::checks::check_logs;
+use crate::queue::{AttemptLog, JobRef, LogWrite, Settled, StoreError};
 
 impl RedisStore {
     pub(super) async fn log_jobs(&self, logs: &[LogWrite]) -> Result<Vec<Settled>, StoreError> {
         if logs.is_empty() {
             return Ok(Vec::new());
         }
-        if logs.len() > BATCH_MAX {
-            return Err(too_many(logs.len()));
-        }
+        check_logs(logs)?;
         let mut settled = Vec::with_capacity(logs.len());
         while settled.len() < logs.len() {
             let rest = &logs[settled.len()..];
@@ -26,13 +24,15 @@ impl RedisStore {
     }
 
     async fn log_some(&self, logs: &[LogWrite]) -> Result<Vec<Settled>, StoreError> {
-        let mut args: Vec<Vec<u8>> = Vec::with_capacity(logs.len() * 5);
+        let mut args: Vec<Vec<u8>> = Vec::with_capacity(logs.len() * 6);
         for log in logs {
             args.push(rid_text(log.lease.record).into());
             args.push(log.lease.session.0.as_bytes().to_vec());
             args.push(log.lease.token.to_string().into());
             args.push(log.attempt.to_string().into());
             args.push(log.text.as_bytes().to_vec());
+            let progress = log.progress.as_ref().map(|p| format!("{} {}", p.percent, p.message));
+            args.push(progress.unwrap_or_default().into());
         }
         let reply = self.link.script(&self.scripts.log, self.keys.globals(), &args, Repeat::Once).await?;
         read_settled(reply, logs.len())
@@ -45,6 +45,8 @@ impl RedisStore {
         let mut get = redis::cmd("HGET");
         get.arg(key).arg(&record);
         let list = text(self.link.command(&get, Repeat::Once).await?)?;
+        // Behind the attempts is the job's progress.
+        let list = list.lines().next().unwrap_or_default();
         let attempts: Vec<u32> = list.split(' ').filter_map(|attempt| attempt.parse().ok()).collect();
         if attempts.is_empty() {
             return Ok(Vec::new());

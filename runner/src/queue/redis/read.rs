@@ -120,7 +120,7 @@ impl RedisStore {
         let script = &self.scripts.view;
         let mut reply = Items::of(self.link.script(script, self.keys.globals(), &args, Repeat::Once).await?)?;
         let now_ms = reply.number()?;
-        let looked = reply.len() / 4;
+        let looked = reply.len() / 5;
         if looked == 0 || looked > step.len() {
             return Err(unexpected("views of other jobs"));
         }
@@ -128,7 +128,8 @@ impl RedisStore {
         for record in &step[..looked] {
             let (job, past, lease) = (reply.bytes()?, reply.bytes()?, reply.bytes()?);
             let runner = text(reply.value()?)?;
-            let raw = Raw { record: &job, past: &past, lease: &lease, runner: &runner };
+            let progress = reply.bytes()?;
+            let raw = Raw { record: &job, past: &past, lease: &lease, runner: &runner, progress: &progress };
             views.extend(read_view(*record, raw, now_ms).map(|view| (*record, view)));
         }
         Ok((views, looked))

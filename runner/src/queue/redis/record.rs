@@ -4,9 +4,10 @@
 
 use bytes::Bytes;
 
+use crate::effects::ProgressSeen;
 use crate::job::{Job, JobView, Priority};
 use crate::names::{JobId, Name};
-use crate::queue::life::{Known, LeaseFacts, Past, netstring, read_event, view};
+use crate::queue::life::{Known, LeaseFacts, Owner, Past, Told, netstring, read_event, view};
 
 /// Separates the parts of a record.
 const UNIT: u8 = 0x1f;
@@ -57,34 +58,71 @@ pub(super) fn read_record(rid: u64, bytes: &[u8]) -> Option<(Job, u64)> {
 
 /// A record as lua/enqueue.lua writes it: [`read_record`] the other way round, for a job with an id.
 pub(super) fn record_text(job: &Job, due_ms: u64) -> Vec<u8> {
-    let unit = char::from(UNIT);
-    let mut options = Vec::new();
-    match job.priority {
-        Priority::High => options.push("ph".to_owned()),
-        Priority::Low => options.push("pl".to_owned()),
-        Priority::Normal => {}
-    }
-    options.extend(job.timeout_ms.map(|ms| format!("t{ms}")));
-    options.extend(job.traceparent.as_ref().map(|text| format!("w{text}")));
-    if !job.meta.is_empty() {
-        options.extend(serde_json::to_string(&job.meta).ok().map(|text| format!("m{text}")));
-    }
-    if !job.source.is_empty() {
-        options.push(format!("s{}", job.source));
-    }
-    let max = job.max_attempts.map(|max| max.to_string()).unwrap_or_default();
-    let kind = if job.kind == job.queue { "" } else { job.kind.as_str() };
+    let meta = match job.meta.is_empty() {
+        true => Vec::new(),
+        false => serde_json::to_vec(&job.meta).unwrap_or_default(),
+    };
+    let head = Head {
+        max_attempts: job.max_attempts,
+        queue: &job.queue,
+        kind: &job.kind,
+        priority: job.priority,
+        timeout_ms: job.timeout_ms,
+        traceparent: job.traceparent.as_deref(),
+        meta,
+        source: &job.source,
+    };
+    let (mut text, after) = head.text();
     let delay = match due_ms.saturating_sub(job.enqueued_ms) {
         0 => String::new(),
         ms => base36(ms),
     };
-    let (queue, id, enqueued) = (&job.queue, &job.id, base36(job.enqueued_ms));
-    let options = options.join(&MARK.to_string());
-    let mut text =
-        format!("{max}{unit}{queue}{unit}{kind}{unit}{id}{unit}{enqueued}{unit}{delay}{unit}{options}{unit}")
-            .into_bytes();
+    let (id, unit, enqueued) = (&job.id, char::from(UNIT), base36(job.enqueued_ms));
+    text.extend(format!("{id}{unit}{enqueued}{unit}{delay}").bytes());
+    text.extend(after);
     text.extend_from_slice(&job.payload);
     text
+}
+
+/// What a record says of a job, but for its id, its times and its payload.
+pub(super) struct Head<'a> {
+    pub(super) max_attempts: Option<u32>,
+    pub(super) queue: &'a Name,
+    pub(super) kind: &'a Name,
+    pub(super) priority: Priority,
+    pub(super) timeout_ms: Option<u64>,
+    pub(super) traceparent: Option<&'a str>,
+    /// A JSON array of pairs, empty when there is none.
+    pub(super) meta: Vec<u8>,
+    pub(super) source: &'a str,
+}
+
+impl Head<'_> {
+    /// The record up to its id, and from behind its times to its payload.
+    pub(super) fn text(&self) -> (Vec<u8>, Vec<u8>) {
+        let unit = char::from(UNIT);
+        let max = self.max_attempts.map(|max| max.to_string()).unwrap_or_default();
+        let kind = if self.kind == self.queue { "" } else { self.kind.as_str() };
+        let before = format!("{max}{unit}{}{unit}{kind}{unit}", self.queue);
+        let mut options: Vec<Vec<u8>> = Vec::new();
+        match self.priority {
+            Priority::High => options.push(b"ph".to_vec()),
+            Priority::Low => options.push(b"pl".to_vec()),
+            Priority::Normal => {}
+        }
+        options.extend(self.timeout_ms.map(|ms| format!("t{ms}").into_bytes()));
+        options.extend(self.traceparent.map(|text| format!("w{text}").into_bytes()));
+        if !self.meta.is_empty() {
+            options.push([b"m", &self.meta[..]].concat());
+        }
+        if !self.source.is_empty() {
+            options.push(format!("s{}", self.source).into_bytes());
+        }
+        let mut after = vec![UNIT];
+        after.extend(options.join(MARK.to_string().as_bytes()));
+        after.push(UNIT);
+        (before.into_bytes(), after)
+    }
 }
 
 fn base36(mut number: u64) -> String {
@@ -158,6 +196,9 @@ pub(super) struct PastText<'a> {
     pub(super) order: u64,
     pub(super) expire_ms: u64,
     pub(super) forget_ms: u64,
+    /// Of the last settled lease; `-` for none.
+    pub(super) session: &'a str,
+    pub(super) token: u64,
     pub(super) events: u32,
     pub(super) result: &'a [u8],
     /// Netstrings: see queue/life.rs.
@@ -168,7 +209,7 @@ pub(super) fn read_past(bytes: &[u8]) -> Option<PastText<'_>> {
     let line = bytes.iter().position(|b| *b == b'\n')?;
     let header = std::str::from_utf8(&bytes[..line]).ok()?;
     let parts: Vec<&str> = header.split(' ').collect();
-    let [state, attempt, max, crashes, due, order, _bytes, expire, forget, _session, _token, events] =
+    let [state, attempt, max, crashes, due, order, _bytes, expire, forget, session, token, events] =
         parts[..]
     else {
         return None;
@@ -184,6 +225,8 @@ pub(super) fn read_past(bytes: &[u8]) -> Option<PastText<'_>> {
         order: order.parse().ok()?,
         expire_ms: expire.parse().ok()?,
         forget_ms: forget.parse().ok()?,
+        session,
+        token: token.parse().ok()?,
         events: events.parse().ok()?,
         result,
         history,
@@ -191,6 +234,11 @@ pub(super) fn read_past(bytes: &[u8]) -> Option<PastText<'_>> {
 }
 
 impl PastText<'_> {
+    /// The lease that was settled last.
+    pub(super) fn settled(&self) -> Option<Owner> {
+        (self.session != "-").then(|| Owner { session: self.session.to_owned(), token: self.token })
+    }
+
     fn life(&self) -> Past {
         let mut rest = self.history;
         let events = std::iter::from_fn(|| netstring(&mut rest)).filter_map(read_event).collect();
@@ -200,6 +248,7 @@ impl PastText<'_> {
             max_attempts: self.max_attempts,
             crashes: self.crashes,
             due_ms: self.due_ms,
+            settled: self.settled(),
             result: Bytes::copy_from_slice(self.result),
             events,
         }
@@ -214,12 +263,25 @@ pub(super) struct Raw<'a> {
     pub(super) lease: &'a [u8],
     /// The name of the runner that has the lease.
     pub(super) runner: &'a str,
+    pub(super) progress: &'a [u8],
+}
+
+/// What a job has said of its progress: see lua/log.lua.
+pub(super) fn read_progress(bytes: &[u8]) -> Option<Told> {
+    let text = String::from_utf8_lossy(bytes);
+    let mut parts = text.splitn(6, ' ');
+    let mut part = || parts.next();
+    let by = Owner { session: part()?.to_owned(), token: part()?.parse().ok()? };
+    let (attempt, at_us) = (part()?.parse().ok()?, part()?.parse().ok()?);
+    let percent = part()?.parse().ok()?;
+    Some(Told { by, seen: ProgressSeen { percent, message: part()?.to_owned(), attempt, at_us } })
 }
 
 /// A job as it is at `now_ms`. `None` when there is no record.
 pub(super) fn read_view(rid: u64, raw: Raw<'_>, now_ms: u64) -> Option<JobView> {
     let (job, due_ms) = read_record(rid, raw.record)?;
     let lease = read_lease(raw.lease).map(|lease| LeaseFacts {
+        owner: Owner { session: lease.session, token: lease.token },
         attempt: lease.attempt,
         max_attempts: lease.max_attempts,
         crashes: lease.crashes,
@@ -227,7 +289,8 @@ pub(super) fn read_view(rid: u64, raw: Raw<'_>, now_ms: u64) -> Option<JobView> 
         due_ms: lease.due_ms,
     });
     let past = read_past(raw.past).map(|past| past.life());
-    Some(view(Known { job, due_ms, past, lease, runner: raw.runner }, now_ms))
+    let told = read_progress(raw.progress);
+    Some(view(Known { job, due_ms, past, lease, runner: raw.runner, told }, now_ms))
 }
 
 #[cfg(test)]

@@ -56,9 +56,39 @@ macro_rules! lua {
 }
 
 lua!(
-    aside, cancel, census, claim, counts, delete, enqueue, examine, export, floors, heartbeat, identity,
-    import, locate, log, page, pause, prune, purge, recall, reclaim, requeue, reschedule, resume, settle,
-    sift, types, view, walk
+    aside,
+    cancel,
+    census,
+    claim,
+    commit,
+    counts,
+    delete,
+    enqueue,
+    examine,
+    export,
+    floors,
+    heartbeat,
+    identity,
+    import,
+    locate,
+    log,
+    page,
+    pause,
+    prune,
+    purge,
+    recall,
+    reclaim,
+    requeue,
+    reschedule,
+    resume,
+    settle,
+    sift,
+    state_delete,
+    state_read,
+    state_set,
+    types,
+    view,
+    walk
 );
 
 macro_rules! includes {
@@ -70,7 +100,7 @@ macro_rules! includes {
 
 includes!(
     "clock", "finding", "finish", "globals", "job", "lanes", "lease", "member", "past", "record", "stage",
-    "waiting"
+    "state", "waiting"
 );
 
 impl Script {

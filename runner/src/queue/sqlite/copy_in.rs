@@ -5,14 +5,17 @@ use super::disk::check_room;
 use super::finish::{PAST_COST, count_kept, count_remembered};
 use super::heads::Heads;
 use super::link::Promise;
+use super::logs::save_progress;
 use super::rows::{End, JobRow, PastRow, Waiting, letter_of, part_of, priority_number};
+use super::state::{Held, entry};
 use super::tx::{LaneNumbers, Tx};
+use crate::effects::StateEntry;
 use crate::names::JobId;
 use crate::queue::checks::generated_record;
 use crate::queue::copy::{
-    ExportedJob, ExportedQueue, JobEnd, RememberedId, Stretches, check_import, last_number,
+    ExportedJob, ExportedQueue, ExportedState, JobEnd, RememberedId, Stretches, check_import, last_number,
 };
-use crate::queue::life::netstring;
+use crate::queue::life::{Owner, Told, netstring};
 use crate::queue::{Exported, Imported, Lane, Source, StoreError};
 
 impl SqliteStore {
@@ -77,7 +80,22 @@ impl<'a> Import<'a> {
             Exported::Job(job) => self.job(job),
             Exported::Id(id) => self.id(id),
             Exported::Queue(queue) => self.queue(queue),
+            Exported::State(state) => self.state(state),
         }
+    }
+
+    fn state(&self, exported: &ExportedState) -> Result<Imported, StoreError> {
+        let (tx, StateEntry { key, found }) = (self.tx, &exported.entry);
+        if entry(tx, &exported.bucket, key)?.is_some() {
+            return Ok(Imported::There);
+        }
+        if self.stretches.is_complete(found.version, 0) {
+            return Ok(Imported::Before);
+        }
+        let mut held = Held::load(tx, &exported.bucket)?;
+        held.put(tx, key, Some(&found.value), self.stretches.place(found.version))?;
+        held.save(tx)?;
+        Ok(Imported::Copied)
     }
 
     fn job(&mut self, exported: &ExportedJob) -> Result<Imported, StoreError> {
@@ -94,6 +112,11 @@ impl<'a> Import<'a> {
         take_id(tx, lane.queue, &job.id, Some(record))?;
         for log in &exported.logs {
             tx.exec("INSERT OR REPLACE INTO logs VALUES (?1, ?2, ?3)", (record, log.attempt, &log.text))?;
+        }
+        if let Some(seen) = &exported.progress {
+            // Nobody's any more: what tells it from that of a later attempt is its number.
+            let by = Owner { session: "-".to_owned(), token: 0 };
+            save_progress(tx, record, &Told { by, seen: seen.clone() })?;
         }
         if !exported.is_fresh() {
             self.past(record, place, lane, exported)?;

@@ -1,12 +1,15 @@
 //! Everything of a namespace on its way out to another store, a page at a time.
 
 use super::SqliteStore;
+use super::logs::progress;
 use super::read::load_job;
 use super::rows::{LeaseRow, PastRow, finished_state};
 use super::sessions::runner_of;
 use super::tx::Tx;
+use crate::effects::{StateEntry, StateValue};
 use crate::names::{JobId, Name};
-use crate::queue::copy::{ExportedJob, ExportedQueue, JobEnd, LostLease, RememberedId};
+use crate::queue::copy::{ExportedJob, ExportedQueue, ExportedState, JobEnd, LostLease, RememberedId};
+use crate::queue::life::Owner;
 use crate::queue::{AttemptLog, Exported, Page, Source, StoreError};
 
 /// Jobs of a page, and about how many bytes end one.
@@ -14,6 +17,8 @@ const PAGE_JOBS: u64 = 250;
 const PAGE_BYTES: usize = 4 << 20;
 /// Ids of a page.
 const PAGE_IDS: u64 = 500;
+/// Entries of state of a page, of which each may be large.
+const PAGE_ENTRIES: u64 = 50;
 
 impl SqliteStore {
     pub(super) async fn as_source(&self) -> Result<Source, StoreError> {
@@ -46,6 +51,11 @@ impl SqliteStore {
                 self.link.read(move |tx| ids(tx, after)).await
             }
             "queues" => self.link.read(queues).await,
+            "state" => {
+                let (bucket, key) = at.split_once(':').unwrap_or_default();
+                let after = (bucket.to_owned(), key.to_owned());
+                self.link.read(move |tx| state(tx, after)).await
+            }
             _ => Err(invalid()),
         }
     }
@@ -81,10 +91,13 @@ fn job(tx: &Tx<'_>, record: u64) -> Result<Option<ExportedJob>, StoreError> {
             Ok(AttemptLog { attempt: row.get(0)?, text: row.get(1)? })
         })?;
     let mut exported = ExportedJob::untouched(record, job, due_ms, logs);
-    if let Some(past) = PastRow::load(tx, record)? {
+    let mut owner = None;
+    if let Some(mut past) = PastRow::load(tx, record)? {
+        owner = past.settled.take().map(|(session, token)| Owner { session, token });
         add_past(&mut exported, past);
     }
-    if let Some(lease) = LeaseRow::load(tx, record)? {
+    let lease = LeaseRow::load(tx, record)?;
+    if let Some(lease) = &lease {
         let lost = LostLease {
             attempt: lease.attempt,
             max_attempts: lease.max_attempts,
@@ -95,7 +108,9 @@ fn job(tx: &Tx<'_>, record: u64) -> Result<Option<ExportedJob>, StoreError> {
             cancel: lease.wants_cancel(),
         };
         exported.take_back(&lost, tx.now_us);
+        owner = Some(Owner { session: lease.session.clone(), token: lease.token });
     }
+    exported.add_progress(progress(tx, record)?, owner.as_ref());
     Ok(Some(exported))
 }
 
@@ -160,5 +175,21 @@ fn queues(tx: &Tx<'_>) -> Result<Page<Exported>, StoreError> {
         let kinds = kinds.iter().filter_map(|kind| Name::new(kind).ok()).collect();
         items.push(Exported::Queue(ExportedQueue { queue, kinds, paused, totals }));
     }
-    Ok(Page { items, cursor: None })
+    Ok(Page { items, cursor: Some("state::".to_owned()) })
+}
+
+fn state(tx: &Tx<'_>, (bucket, key): (String, String)) -> Result<Page<Exported>, StoreError> {
+    let rows = tx.rows(
+        "SELECT bucket, key, value, version FROM state WHERE ns = ?1 AND (bucket, key) > (?2, ?3) ORDER BY bucket, key LIMIT ?4",
+        (tx.ns, bucket, key, PAGE_ENTRIES),
+        |row| {
+            let found = StateValue { value: row.get::<_, Vec<u8>>(2)?.into(), version: row.get(3)? };
+            Ok((row.get::<_, String>(0)?, StateEntry { key: row.get(1)?, found }))
+        },
+    )?;
+    let cursor = rows.last().map(|(bucket, entry)| format!("state:{bucket}:{}", entry.key));
+    let exported = |(bucket, entry): (String, StateEntry)| {
+        Some(Exported::State(ExportedState { bucket: Name::new(&bucket).ok()?, entry }))
+    };
+    Ok(Page { items: rows.into_iter().filter_map(exported).collect(), cursor })
 }

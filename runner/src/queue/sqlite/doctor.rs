@@ -41,7 +41,9 @@ impl SqliteStore {
         self.walk(repair, &mut all, jobs::look_at_records).await?;
         self.walk(repair, &mut all, rest::look_at_pasts).await?;
         self.walk(repair, &mut all, rest::look_at_logs).await?;
+        self.walk(repair, &mut all, rest::look_at_progress).await?;
         self.walk(repair, &mut all, rest::look_at_ids).await?;
+        self.walk(repair, &mut all, rest::look_at_state).await?;
         self.look_at_counters(repair, &mut all).await?;
         if all.list.is_empty() {
             self.step(false, &mut all, |tx, sight| counters::take_census(tx, sight).map(|()| None::<()>))

@@ -37,6 +37,19 @@ impl SqliteStore {
     }
 }
 
+/// Takes the jobs of a completion, each with an id: one that exists is left as it is.
+pub(super) fn enqueue_children(tx: &Tx<'_>, children: &[NewJob]) -> Result<(), StoreError> {
+    if children.is_empty() {
+        return Ok(());
+    }
+    // No child needs an id.
+    let mut batch = Batch::begin(tx, String::new())?;
+    for (index, child) in children.iter().enumerate() {
+        batch.take(index, child)?;
+    }
+    batch.end()
+}
+
 /// What a caller's id leads to.
 enum Existing {
     /// A job.

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::logs::drop_progress;
 use super::rows::{End, JobRow, PastRow, letter_of};
 use super::tx::Tx;
 use crate::job::State;
@@ -273,8 +274,10 @@ pub(super) fn drop_record(
     }
 }
 
+/// Removes what a job has said: its logs and its progress.
 pub(super) fn drop_logs(tx: &Tx<'_>, record: u64) -> Result<(), StoreError> {
-    tx.exec("DELETE FROM logs WHERE record = ?1", [record]).map(drop)
+    tx.exec("DELETE FROM logs WHERE record = ?1", [record])?;
+    drop_progress(tx, record)
 }
 
 /// What a remembered id weighs, in bytes.

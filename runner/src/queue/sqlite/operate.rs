@@ -6,6 +6,7 @@ use super::SqliteStore;
 use super::finish::{Finished, Gone, Old, Policy, drop_record, trim_memory};
 use super::heads::{Heads, head};
 use super::link::Promise;
+use super::logs::drop_progress;
 use super::read::locate;
 use super::rows::{JobRow, LeaseRow, Waiting, part_of_number};
 use super::tx::Tx;
@@ -271,6 +272,7 @@ impl<'a> Acting<'a> {
         (past.attempt, past.crashes, past.result) = (0, 0, None);
         (past.due_ms, past.place) = (tx.now_ms, tx.next_number()?);
         past.note(tx, "requeued", "", "", "");
+        drop_progress(tx, job.record)?;
         past.save(tx, job.record)?;
         let part = part_of_number(job.priority, 0);
         let (lane, record, due_ms, place) = (job.lane, job.record, past.due_ms, past.place);

@@ -1,13 +1,14 @@
 //! Looking at jobs: where a job is, and everything about it.
 
 use super::SqliteStore;
+use super::logs::progress;
 use super::rows::{JOB_COLUMNS, LeaseRow, PastRow, read_job};
 use super::sessions::runner_of;
 use super::tx::Tx;
 use crate::job::{Job, JobView};
 use crate::names::{JobId, Name};
 use crate::queue::checks::generated_record;
-use crate::queue::life::{Known, LeaseFacts, Past, netstring, read_event, view};
+use crate::queue::life::{Known, LeaseFacts, Owner, Past, netstring, read_event, view};
 use crate::queue::{JobRef, Lane, StoreError};
 
 impl SqliteStore {
@@ -106,6 +107,7 @@ pub(super) fn view_job(tx: &Tx<'_>, record: u64) -> Result<Option<JobView>, Stor
             max_attempts: past.max_attempts,
             crashes: past.crashes,
             due_ms: past.due_ms,
+            settled: past.settled.map(|(session, token)| Owner { session, token }),
             result: past.result.unwrap_or_default().into(),
             events,
         }
@@ -116,11 +118,13 @@ pub(super) fn view_job(tx: &Tx<'_>, record: u64) -> Result<Option<JobView>, Stor
         None => String::new(),
     };
     let lease = lease.map(|lease| LeaseFacts {
+        owner: Owner { session: lease.session, token: lease.token },
         attempt: lease.attempt,
         max_attempts: lease.max_attempts,
         crashes: lease.crashes,
         claimed_ms: lease.claimed_ms,
         due_ms: lease.due_ms,
     });
-    Ok(Some(view(Known { job, due_ms, past, lease, runner: &runner }, tx.now_ms)))
+    let told = progress(tx, record)?;
+    Ok(Some(view(Known { job, due_ms, past, lease, runner: &runner, told }, tx.now_ms)))
 }

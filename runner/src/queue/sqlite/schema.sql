@@ -1,4 +1,4 @@
--- The tables of version 1. Times are milliseconds since 1970 on the store's clock unless a name says otherwise.
+-- The tables of version 1; schema_2.sql has what came after. Times are milliseconds since 1970 on the store's clock unless a name says otherwise.
 
 -- now = time since the boot + offset, for all programs of one boot: a step of the wall clock changes nothing.
 CREATE TABLE clock (

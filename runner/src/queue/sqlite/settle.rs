@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 
 use super::SqliteStore;
+use super::commit::commit;
 use super::finish::{Finished, Policy};
 use super::heads::Heads;
 use super::link::Promise;
@@ -13,18 +14,16 @@ use super::rows::{JobRow, LeaseRow, PastRow, Waiting, part_of_number};
 use super::tx::{LaneNumbers, Tx};
 use crate::job::{DELAY_MS_MAX, State};
 use crate::outcome::Outcome;
-use crate::queue::checks::too_many;
+use crate::queue::checks::check_settlements;
 use crate::queue::life::event_text;
-use crate::queue::{BATCH_MAX, Settled, Settlement, StoreError};
+use crate::queue::{Settled, Settlement, StoreError};
 
 impl SqliteStore {
     pub(super) async fn settle_jobs(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
         if settlements.is_empty() {
             return Ok(Vec::new());
         }
-        if settlements.len() > BATCH_MAX {
-            return Err(too_many(settlements.len()));
-        }
+        check_settlements(settlements)?;
         let settlements = settlements.to_vec();
         self.link.write(Promise::Kept, move |tx| settle_all(tx, &settlements)).await
     }
@@ -34,17 +33,21 @@ impl SqliteStore {
 enum Worth {
     /// Its lease holds.
     Valid(LeaseRow, LaneNumbers),
-    /// That very lease has settled already.
-    Again,
+    /// That very lease has settled already, with this answer; what an earlier one of this call says, when it is one of this call.
+    Again(Settled),
+    AsBefore(usize),
     Stale,
 }
+
+/// What stands before the session in the past of a job whose effects were in conflict: no session begins so.
+const CONFLICTED: &str = "\u{1e}";
 
 fn settle_all(tx: &Tx<'_>, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
     let mut owners: HashMap<u64, usize> = HashMap::new();
     let mut worths = Vec::with_capacity(settlements.len());
     for (index, settlement) in settlements.iter().enumerate() {
         let worth = match owners.get(&settlement.lease.record) {
-            Some(first) if settlements[*first].lease == settlement.lease => Worth::Again,
+            Some(first) if settlements[*first].lease == settlement.lease => Worth::AsBefore(*first),
             _ => worth(tx, index, settlement)?,
         };
         if matches!(worth, Worth::Valid(..)) {
@@ -54,15 +57,13 @@ fn settle_all(tx: &Tx<'_>, settlements: &[Settlement]) -> Result<Vec<Settled>, S
     }
     let mut calls =
         Writing { tx, heads: Heads::default(), finished: Finished::default(), counts: HashMap::new() };
-    let mut answers = Vec::with_capacity(worths.len());
+    let mut answers: Vec<Settled> = Vec::with_capacity(worths.len());
     let mut stale = 0;
     for (settlement, worth) in settlements.iter().zip(worths) {
         answers.push(match worth {
-            Worth::Valid(lease, lane) => {
-                calls.settle(settlement, &lease, lane)?;
-                Settled::Done
-            }
-            Worth::Again => Settled::Done,
+            Worth::Valid(lease, lane) => calls.settle(settlement, &lease, lane)?,
+            Worth::Again(answer) => answer,
+            Worth::AsBefore(first) => answers[first],
             Worth::Stale => {
                 stale += 1;
                 Settled::Stale
@@ -89,12 +90,13 @@ fn worth(tx: &Tx<'_>, index: usize, settlement: &Settlement) -> Result<Worth, St
     let settled = tx.row("SELECT session, token FROM past WHERE record = ?1", [lease.record], |row| {
         Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<u64>>(1)?))
     })?;
-    match settled {
-        Some((Some(session), Some(token))) if session == *lease.session.0 && token == lease.token => {
-            Ok(Worth::Again)
-        }
-        _ => Ok(Worth::Stale),
-    }
+    let Some((Some(session), Some(token))) = settled else { return Ok(Worth::Stale) };
+    let conflicted = session.strip_prefix(CONFLICTED) == Some(&lease.session.0);
+    Ok(match token == lease.token {
+        true if session == *lease.session.0 => Worth::Again(Settled::Done),
+        true if conflicted && settlement.commits().is_some() => Worth::Again(Settled::Conflict),
+        _ => Worth::Stale,
+    })
 }
 
 /// What a call writes.
@@ -112,12 +114,16 @@ impl Writing<'_> {
         settlement: &Settlement,
         lease: &LeaseRow,
         lane: LaneNumbers,
-    ) -> Result<(), StoreError> {
+    ) -> Result<Settled, StoreError> {
         let tx = self.tx;
+        // Before the job ends: the record of one that nothing is kept of goes with it.
+        let conflict = settlement.commits().map(|effects| commit(tx, effects)).transpose()?.flatten();
+        let answer = if conflict.is_some() { Settled::Conflict } else { Settled::Done };
         lease.delete(tx)?;
         // A job of which the record is lost has nothing to settle; its lease goes all the same.
-        let Some(job) = JobRow::load_unleased(tx, lease.record, lane)? else { return Ok(()) };
-        let outcome = &settlement.outcome;
+        let Some(job) = JobRow::load_unleased(tx, lease.record, lane)? else { return Ok(answer) };
+        let released = conflict.map(|why| Outcome::Released { message: Some(why) });
+        let outcome = released.as_ref().unwrap_or(&settlement.outcome);
         let counts = self.counts.entry(job.queue).or_default();
         match outcome {
             Outcome::Completed { .. } => counts.0 += 1,
@@ -126,10 +132,11 @@ impl Writing<'_> {
         }
         let fresh = PastRow::fresh(lease.max_attempts, lease.crashes, lease.due_ms, lease.place);
         let mut past = job.past.clone().unwrap_or(fresh);
-        past.settled = Some((lease.session.clone(), lease.token));
+        let mark = if released.is_some() { CONFLICTED } else { "" };
+        past.settled = Some((format!("{mark}{}", lease.session), lease.token));
         past.max_attempts = lease.max_attempts;
         (past.attempt, past.due_ms) = (lease.attempt, lease.due_ms);
-        add_event(tx, &mut past, settlement);
+        add_event(tx, &mut past, settlement, outcome);
         let policy = Policy { retention: settlement.retention, memory: settlement.id_memory };
         let state = match outcome {
             Outcome::Completed { result } => {
@@ -144,9 +151,13 @@ impl Writing<'_> {
                 past.note(tx, "cancelled", "", "", "");
                 State::Cancelled
             }
-            _ => return self.send_back(&job, lease, past, outcome),
+            _ => {
+                self.send_back(&job, lease, past, outcome)?;
+                return Ok(answer);
+            }
         };
-        self.finished.finish(tx, job.ending(), &mut past, state, policy)
+        self.finished.finish(tx, job.ending(), &mut past, state, policy)?;
+        Ok(answer)
     }
 
     /// Puts a job back into its lane.
@@ -195,8 +206,8 @@ impl Writing<'_> {
 }
 
 /// Adds what the settlement tells to the history.
-fn add_event(tx: &Tx<'_>, past: &mut PastRow, settlement: &Settlement) {
-    let event = event_text(settlement.run.as_ref(), &settlement.outcome);
+fn add_event(tx: &Tx<'_>, past: &mut PastRow, settlement: &Settlement, outcome: &Outcome) {
+    let event = event_text(settlement.run.as_ref(), outcome);
     let Some((kind, rest)) = event.split_at_checked(1) else { return };
     let attempt = past.attempt;
     if kind == "R" {

@@ -16,8 +16,8 @@ use crate::queue::redis::reply::{Items, number, text, unexpected};
 use crate::queue::redis::walk::step_of;
 
 /// How often something that moves is read again, and the pause before.
-const TRIES: u32 = 50;
-const PAUSE: Duration = Duration::from_millis(2);
+pub(super) const TRIES: u32 = 50;
+pub(super) const PAUSE: Duration = Duration::from_millis(2);
 /// Entries of an index in one command, and commands that are on their way together.
 const ENTRIES: usize = 1_000;
 const TOGETHER: usize = 10;
@@ -224,11 +224,15 @@ impl Doctor<'_> {
         Ok(Some(format!("set aside; set to {anew}")))
     }
 
-    async fn call(&self, connection: &mut MultiplexedConnection, cmd: &Cmd) -> Result<Value, StoreError> {
+    pub(super) async fn call(
+        &self,
+        connection: &mut MultiplexedConnection,
+        cmd: &Cmd,
+    ) -> Result<Value, StoreError> {
         self.store.link.in_time(cmd.query_async(connection)).await
     }
 
-    fn key(&self, name: &str) -> String {
+    pub(super) fn key(&self, name: &str) -> String {
         self.store.keys.global(name).to_owned()
     }
 }
@@ -326,6 +330,6 @@ fn fields(reply: Value) -> Result<Fields, StoreError> {
     Ok(all)
 }
 
-fn uncounted(what: &str) {
+pub(super) fn uncounted(what: &str) {
     tracing::warn!(what, "it changed all the time and was not counted: look again when less is going on");
 }

@@ -67,7 +67,11 @@ impl Doctor<'_> {
                 ("unknown-name", "an answer that is kept for a while is kept for ever".to_owned())
             }
             _ => {
-                self.indexes.extend(index_of(name, key));
+                if let KeyName::State(bucket) = name {
+                    self.buckets.insert(bucket);
+                } else {
+                    self.indexes.extend(index_of(name, key));
+                }
                 return Ok(());
             }
         };

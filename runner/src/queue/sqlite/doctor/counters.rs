@@ -21,6 +21,7 @@ impl SqliteStore {
 
 fn look(tx: &Tx<'_>, sight: &mut Sight) -> Result<(), StoreError> {
     kept(tx, sight)?;
+    buckets(tx, sight)?;
     remembered(tx, sight)?;
     totals(tx, sight)?;
     sequence(tx, sight)
@@ -49,6 +50,42 @@ fn kept(tx: &Tx<'_>, sight: &mut Sight) -> Result<(), StoreError> {
                 "INSERT OR REPLACE INTO kept (queue, state, jobs, bytes) VALUES (?1, ?2, ?3, ?4)",
                 (queue, state, jobs_there, bytes_there),
             )?;
+        }
+    }
+    Ok(())
+}
+
+/// What each bucket of state holds.
+fn buckets(tx: &Tx<'_>, sight: &mut Sight) -> Result<(), StoreError> {
+    let wrong = tx.rows(
+        "WITH there AS (SELECT bucket, count(*) AS entries, sum(length(CAST(key AS BLOB)) + length(value)) AS bytes \
+         FROM state WHERE ns = ?1 GROUP BY bucket), told AS (SELECT bucket, entries, bytes FROM buckets WHERE ns = ?1), \
+         both AS (SELECT bucket FROM there UNION SELECT bucket FROM told) \
+         SELECT bucket, told.entries, told.bytes, ifnull(there.entries, 0), ifnull(there.bytes, 0) \
+         FROM both LEFT JOIN there USING (bucket) LEFT JOIN told USING (bucket) \
+         WHERE (told.entries, told.bytes) IS NOT (there.entries, there.bytes)",
+        [tx.ns],
+        |row| {
+            let told: (Option<i64>, Option<i64>) = (row.get(1)?, row.get(2)?);
+            let there: (i64, i64) = (row.get(3)?, row.get(4)?);
+            Ok((row.get::<_, String>(0)?, told, there))
+        },
+    )?;
+    for (bucket, told, (entries, bytes)) in wrong {
+        let told = match told {
+            (Some(entries), Some(bytes)) => format!("{entries} entries of {bytes} bytes"),
+            _ => "nothing".to_owned(),
+        };
+        let message = format!("{told}: there are {entries} of {bytes}");
+        sight.found("counter", format!("bucket {bucket}"), message, "counted again")?;
+        if sight.repair {
+            tx.exec("DELETE FROM buckets WHERE ns = ?1 AND bucket = ?2", (tx.ns, &bucket))?;
+            if entries > 0 {
+                tx.exec(
+                    "INSERT INTO buckets (ns, bucket, entries, bytes) VALUES (?1, ?2, ?3, ?4)",
+                    (tx.ns, &bucket, entries, bytes),
+                )?;
+            }
         }
     }
     Ok(())

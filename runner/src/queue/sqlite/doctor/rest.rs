@@ -1,6 +1,7 @@
 //! What hangs on jobs beside their places: pasts, logs and ids.
 
 use super::{STEP, Sight, set_aside};
+use crate::names::Name;
 use crate::queue::StoreError;
 use crate::queue::checks::generated_record;
 use crate::queue::sqlite::rows::finished_state;
@@ -45,6 +46,54 @@ pub(super) fn look_at_logs(
         }
     }
     Ok(logs.last().map(|(record, attempt, _)| Some((*record, *attempt))))
+}
+
+pub(super) fn look_at_progress(
+    tx: &Tx<'_>,
+    sight: &mut Sight,
+    from: Option<i64>,
+) -> Result<Option<Option<i64>>, StoreError> {
+    let told = tx.rows(
+        "SELECT progress.record, jobs.record IS NULL FROM progress LEFT JOIN jobs ON jobs.record = progress.record \
+         WHERE progress.record > ?1 ORDER BY progress.record LIMIT ?2",
+        (from.unwrap_or(i64::MIN), STEP),
+        |row| Ok((row.get::<_, i64>(0)?, row.get::<_, bool>(1)?)),
+    )?;
+    for (record, _) in told.iter().filter(|(_, orphan)| *orphan) {
+        let place = format!("progress of {record}");
+        sight.found("orphan-progress", place, "its job has no record", "set aside")?;
+        if sight.repair {
+            set_aside(tx, "progress", "record = ?1", [*record])?;
+        }
+    }
+    Ok(told.last().map(|(record, _)| Some(*record)))
+}
+
+/// Versions are the sequence's, as records are.
+pub(super) fn look_at_state(
+    tx: &Tx<'_>,
+    sight: &mut Sight,
+    from: Option<(String, String)>,
+) -> Result<Option<Option<(String, String)>>, StoreError> {
+    let (bucket, key) = from.unwrap_or_default();
+    let entries = tx.rows(
+        "SELECT bucket, key, version FROM state WHERE ns = ?1 AND (bucket, key) > (?2, ?3) ORDER BY bucket, key LIMIT ?4",
+        (tx.ns, bucket, key, STEP),
+        |row| Ok((row.get::<_, String>(0)?, row.get::<_, String>(1)?, row.get::<_, i64>(2)?)),
+    )?;
+    for (bucket, key, version) in &entries {
+        match u64::try_from(*version) {
+            Ok(version) if version > 0 && Name::new(bucket).is_ok() => sight.saw(version),
+            _ => {
+                let place = format!("entry {key:?} of bucket {bucket}");
+                sight.found("bad-state", place, "it cannot be read", "set aside")?;
+                if sight.repair {
+                    set_aside(tx, "state", "ns = ?1 AND bucket = ?2 AND key = ?3", (tx.ns, bucket, key))?;
+                }
+            }
+        }
+    }
+    Ok(entries.last().map(|(bucket, key, _)| Some((bucket.clone(), key.clone()))))
 }
 
 /// An id as it is, whatever is in it.
