@@ -95,6 +95,127 @@ fn a_kind_that_is_no_identifier_gets_a_crate_that_serves_it() {
 }
 
 #[test]
+fn a_new_program_without_the_sdk_is_a_handler_too() {
+    let (_store, here) = machine();
+    check(&here.run(&["handler", "new", "new.plain", "--lang", "plain"]), 0, "");
+    let native = cargo_test(&here.dir.path().join("new.plain"));
+    assert!(text(&native.stdout).contains("1 passed"), "{}{}", text(&native.stdout), text(&native.stderr));
+    let tested = run_in(&here, "new.plain", &["handler", "test", "--json"]);
+    check(&tested, 0, "");
+    let answer: Value = serde_json::from_slice(&tested.stdout).expect("JSON");
+    assert_eq!(
+        (&answer["passed"], &answer["cases"][0]["run"]["kind"]),
+        (&json!(2), &json!("new.plain")),
+        "{answer:#}"
+    );
+}
+
+/// A handler that remembers, enqueues and asks a server.
+const SHOP: &str = r#"
+use hourhand_sdk::prelude::*;
+
+#[derive(Serialize, Deserialize)]
+struct Order {
+    id: u64,
+}
+
+#[handler]
+fn new_shop(ctx: &Context, order: Order) -> Result<i64, Failure> {
+    ctx.progress(50, "half way");
+    let orders = ctx.state().increment("orders", 1)?;
+    ctx.state().set("last", &order.id)?;
+    ctx.enqueue("notify", &order).delay(minutes(5)).send()?;
+    let answer = ctx.http().post("https://bank.example/charge").json(&order).send()?;
+    if answer.status() >= 500 {
+        return Err(Failure::retry("the bank is closed"));
+    }
+    Ok(orders)
+}
+"#;
+
+#[test]
+fn a_case_says_what_is_remembered_what_is_enqueued_and_what_servers_answer() {
+    let (_store, here) = machine();
+    check(&here.run(&["handler", "new", "new_shop"]), 0, "");
+    let at = |name: &str| here.dir.path().join("new_shop").join(name);
+    fs::write(at("src/lib.rs"), SHOP).expect("a source");
+    fs::write(
+        at("new_shop.toml"),
+        "[allow]\nhttp = [\"https://bank.example\"]\nstate = true\nenqueue = [\"notify\"]\n",
+    )
+    .expect("a manifest");
+    fs::remove_dir_all(at("fixtures")).expect("removed");
+    fs::create_dir(at("fixtures")).expect("a folder");
+    let case = |name: &str, text: &str| fs::write(at("fixtures").join(name), text).expect("a case");
+    let answer =
+        "[[http]]\nrequest = { method = 'POST', url = 'https://bank.example/charge', body = { id = 7 } }\n";
+    let before = "payload = { id = 7 }\nstate = { orders = 3 }\n";
+    case(
+        "closed.toml",
+        &format!(
+            "{before}{answer}response = {{ status = 503 }}\n[expect]\noutcome = 'retry'\nmessage = 'closed'\n\
+         enqueued = []\nstate = {{ orders = 3 }}\n"
+        ),
+    );
+    case(
+        "down.toml",
+        &format!(
+            "{before}[expect]\noutcome = 'retry'\nlogs = ['no fixture answers POST https://bank.example/charge']\n"
+        ),
+    );
+    case("pays.toml", &format!("{before}{answer}response = {{}}\n"));
+    check(&run_in(&here, "new_shop", &["handler", "test"]), 1, "2 passed, 1 failed");
+    check(&run_in(&here, "new_shop", &["handler", "test", "--bless"]), 0, "1 blessed");
+    let blessed = fs::read_to_string(at("fixtures/pays.toml")).expect("a case");
+    let expect = "[expect]\noutcome = \"completed\"\nresult = 4\n\
+                  enqueued = [{ kind = \"notify\", payload = { id = 7 } }]\n\
+                  requests = [\"POST https://bank.example/charge\"]\nstate = { last = 7, orders = 4 }\n";
+    assert!(blessed.ends_with(expect), "{blessed}");
+
+    fs::write(here.dir.path().join("state.json"), "{\"orders\": 8}").expect("a file");
+    let answers = r#"{"http": [{"request": {"url": "https://bank.example/*"}, "response": {}}]}"#;
+    fs::write(here.dir.path().join("answers.json"), answers).expect("a file");
+    let target =
+        Path::new(env!("CARGO_TARGET_TMPDIR")).join("new-handlers/wasm32-wasip1/release/new_shop.wasm");
+    let module = target.to_str().expect("UTF-8");
+    let tried = [
+        "handler",
+        "run",
+        module,
+        "--payload",
+        "{\"id\":9}",
+        "--http",
+        "answers.json",
+        "--state",
+        "state.json",
+    ];
+    let denied = here.run(&[&tried[..], &["--json"]].concat());
+    check(&denied, 1, "");
+    let denied: Value = serde_json::from_slice(&denied.stdout).expect("JSON");
+    assert_eq!(denied["error"]["reason"], "denied", "no manifest lies beside the module: {denied:#}");
+    let run = here.json(&[&tried[..], &["--manifest", "new_shop/new_shop.toml"]].concat());
+    assert_eq!((&run["result"], &run["state"]), (&json!("9"), &json!({"orders": 9, "last": 9})), "{run:#}");
+    let child = &run["enqueued"][0];
+    assert_eq!(
+        (&child["kind"], &child["delay_ms"], &child["payload"]),
+        (&json!("notify"), &json!(300_000), &json!("{\"id\":9}"))
+    );
+    assert_eq!(run["progress"], json!([{"percent": 50, "message": "half way"}]));
+    assert_eq!(run["requests"], json!(["POST https://bank.example/charge"]));
+}
+
+#[test]
+fn shells_know_the_commands() {
+    let (_store, here) = machine();
+    for shell in ["bash", "zsh", "fish"] {
+        let script = here.ok(&["completions", shell]);
+        for word in ["dev", "fixtures", "bless", "payload-file", "lang"] {
+            assert!(script.contains(word), "{shell}: {word}");
+        }
+    }
+}
+
+#[test]
 fn nothing_is_overwritten_and_a_name_that_no_runner_takes_is_refused() {
     let (_store, here) = machine();
     let at = |name: &str| here.dir.path().join(name);

@@ -125,7 +125,7 @@ fn is_ignored_folder(name: &str) -> bool {
 
 /// Modules, and what editors put beside the file that they work on.
 fn is_ignored_file(name: &str) -> bool {
-    let ends = [".wasm", "~", ".swp", ".swx", ".tmp", ".db", ".db-wal", ".db-shm"];
+    let ends = [".wasm", "~", ".swp", ".swx", ".tmp", ".staged", ".db", ".db-wal", ".db-shm"];
     ends.iter().any(|end| name.ends_with(end)) || name.starts_with(".#") || name == "4913"
 }
 
