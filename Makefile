@@ -1,6 +1,6 @@
 # The menu. Each target installs what it needs: the Rust target for handlers, and for tests Debian packages.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain build guests demo check test soak mutants bench
+.PHONY: help setup toolchain build guests languages demo check test soak mutants bench
 
 help: ## show this menu
 	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -8,7 +8,7 @@ help: ## show this menu
 toolchain:
 	@scripts/setup.sh build
 
-setup: ## install what is missing: wasm32-wasip1, and for tests redis-server, sqlite3, python3-venv, openssl
+setup: ## install what is missing: wasm32-wasip1, and for tests redis-server, sqlite3, python3-venv, openssl, nodejs, npm
 	@scripts/setup.sh tests
 
 build: toolchain ## build the binary (the first time takes about five minutes)
@@ -16,6 +16,9 @@ build: toolchain ## build the binary (the first time takes about five minutes)
 
 guests: toolchain ## build the example handlers into target/guests
 	@scripts/guests.sh
+
+languages: setup ## build the examples in other languages into target/languages (minutes the first time)
+	@scripts/languages.sh
 
 demo: build guests ## a runner, a few real jobs, and what becomes of them (half a minute after the build)
 	@scripts/demo.sh

@@ -3,12 +3,13 @@
 --
 -- KEYS  the globals, then for each lane its due indexes: high, normal, low, suspects
 -- ARGV  session, first token, due_max, ahead_max, look_ahead_ms, suspect (1 or 0), bytes_max,
---       then for each lane: queue, kind, max_attempts for jobs that do not say
+--       then for each lane: queue, kind, and of its kind `max_attempts`, or `max_attempts weight kind_max attempts_cap` where
+--       that says more: attempts of jobs that do not say, turns (1), most jobs in this claim (-), most attempts of any job (-)
 -- Returns { now_us, next due_ms or '', damaged, then for each job: record id, record, `attempt
 --       max_attempts crashes due_ms` }, in the order in which they should start, those that are due first.
 --
 -- Removes exactly what it returns (rule 5). Strict by priority over all lanes; within a priority the kinds share
--- alike, and the lanes of a kind among themselves. Records of more than bytes_max in all are cut; a larger one travels alone (rule 6).
+-- by their weights, and the lanes of a kind alike. Records of more than bytes_max in all are cut; a larger one travels alone (rule 6).
 -- A member that is none of ours or has a due time of 0 or below goes to the dirt, one without a
 -- record to the orphans. An index that is none is passed over, so that it stops no other lane.
 --- @include globals
@@ -26,6 +27,10 @@ for i = 1, (#ARGV - ARGS) / PER_LANE do
   local at = ARGS + PER_LANE * (i - 1)
   local queue, kind = ARGV[at + 1], ARGV[at + 2]
   local lane = { queue = queue, kind = kind, words = queue .. ' ' .. kind, max = ARGV[at + 3], claimed = 0 }
+  if string.find(lane.max, ' ', 1, true) then
+    local max, turns, room, cap = string.match(lane.max, '^(%d+) (%d+) (%S+) (%S+)$')
+    lane.max, lane.turns, lane.room, lane.cap = max, tonumber(turns), tonumber(room), tonumber(cap)
+  end
   for part = 1, 4 do
     lane[part] = KEYS[GLOBALS + 4 * (i - 1) + part]
   end
@@ -44,15 +49,16 @@ end
 -- Entries that may be claimed, in the order in which they should start; one entry is one place in each list.
 local from_lane, from_key, members, dues = {}, {}, {}, {}
 
--- The kinds of the open lanes, in the order of the request, with their lanes.
-local kinds, by_kind = {}, {}
+-- The kinds of the open lanes, in the order of the request, with their lanes. `room` is nil where a kind has no bound.
+local kinds, by_kind, weighted = {}, {}, false
 for _, lane in ipairs(open_lanes) do
   local kind = by_kind[lane.kind]
   if not kind then
-    kind = { lanes = {} }
+    kind = { lanes = {}, weight = lane.turns or 1, room = lane.room, most = lane.room, claimed = 0 }
     by_kind[lane.kind], kinds[#kinds + 1] = kind, kind
+    weighted = weighted or kind.weight > 1
   end
-  kind.lanes[#kind.lanes + 1] = lane
+  kind.lanes[#kind.lanes + 1], lane.of = lane, kind
 end
 
 local damaged, suspected, unreadable = 0, false, {}
@@ -75,10 +81,17 @@ end
 local function share_out(open, want, take)
   local got = 0
   while got < want and #open > 0 do
-    -- Rounded down, so that none gets a second before all had a first; the rest goes round again.
-    local share, next_round, asked = math.max(1, math.floor((want - got) / #open)), {}, {}
+    local turns = #open
+    if weighted then
+      turns = 0
+      for _, one in ipairs(open) do
+        turns = turns + (one.weight or 1)
+      end
+    end
+    -- Rounded down, so that none begins a second turn before all had a first; the rest goes round again.
+    local share, next_round, asked = math.max(1, math.floor((want - got) / turns)), {}, {}
     for _, one in ipairs(open) do
-      local ask = math.min(share, want - got)
+      local ask = math.min(share * (one.weight or 1), want - got)
       if ask <= 0 then
         next_round[#next_round + 1] = one
       else
@@ -97,14 +110,17 @@ local function share_out(open, want, take)
   return got, open
 end
 
--- One item of each list in turns, while they last.
+-- One item of each list in turns, or as many as the list's weight says, while they last.
 local function in_turns(lists)
   local all, turn = {}, 1
   while #lists > 0 do
     local longer = {}
     for _, list in ipairs(lists) do
-      if list[turn] then
-        all[#all + 1] = list[turn]
+      local weight = list.weight or 1
+      for at = weight * (turn - 1) + 1, weight * turn do
+        all[#all + 1] = list[at]
+      end
+      if list[weight * turn] then
         longer[#longer + 1] = list
       end
     end
@@ -115,9 +131,12 @@ end
 
 -- Adds up to `want` entries between two due times from one part of all lanes, in turns; how many.
 local function fair(part, from, to, want)
-  local lists = {}
+  local lists, open = {}, {}
   for _, kind in ipairs(kinds) do
     kind.open = kind.lanes
+    if kind.room ~= 0 then
+      open[#open + 1] = kind
+    end
   end
   local function take_of_lane(lane, ask)
     local list = lists[lane] or {}
@@ -128,9 +147,10 @@ local function fair(part, from, to, want)
     end
     return #found / 2
   end
-  local got = share_out(kinds, want, function(kind, ask)
+  local got = share_out(open, want, function(kind, ask)
     local taken = nil
-    taken, kind.open = share_out(kind.open, ask, take_of_lane)
+    taken, kind.open = share_out(kind.open, math.min(ask, kind.room or ask), take_of_lane)
+    kind.room = kind.room and kind.room - taken
     return taken
   end)
   local turns = {}
@@ -140,6 +160,7 @@ local function fair(part, from, to, want)
       of_kind[#of_kind + 1] = lists[lane]
     end
     turns[i] = in_turns(of_kind)
+    turns[i].weight = kind.weight
   end
   for _, entry in ipairs(in_turns(turns)) do
     local n = #members + 1
@@ -203,6 +224,9 @@ for k, record in ipairs(hmget(JOBS, rids)) do
     if max == '' then
       max = lane.max
     end
+    if lane.cap and tonumber(max) > lane.cap then
+      max = digits(lane.cap)
+    end
     if priority == '' then
       priority = 'n'
     end
@@ -214,7 +238,7 @@ for k, record in ipairs(hmget(JOBS, rids)) do
     running[#running + 1] = rid
     running[#running + 1] = session .. ' ' .. digits(first_token + claimed) .. ' ' .. numbers .. ' ' .. string.sub(member, 1, 14)
       .. ' ' .. NOW_TEXT .. ' ' .. member .. ' ' .. lane.words .. ' ' .. priority .. ' ' .. #record .. ' ' .. id
-    lane.claimed = lane.claimed + 1
+    lane.claimed, lane.of.claimed = lane.claimed + 1, lane.of.claimed + 1
     local at = #reply
     reply[at + 1], reply[at + 2], reply[at + 3] = rid, record, numbers
     claimed = claimed + 1
@@ -236,7 +260,9 @@ end
 
 local next_due = nil
 for _, lane in ipairs(open_lanes) do
-  for part = 1, (suspect and not suspected) and 4 or 3 do
+  -- A kind of which no more may be taken is not waited for.
+  local kind = lane.of
+  for part = 1, kind.claimed == kind.most and 0 or (suspect and not suspected) and 4 or 3 do
     local head = tonumber(entries('ZRANGE', lane[part], 0, 0, 'WITHSCORES')[2])
     if head and (not next_due or head < next_due) then
       next_due = head

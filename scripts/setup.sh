@@ -1,7 +1,7 @@
 #!/bin/sh
 # Installs what is missing on a Debian or Ubuntu machine with rustup. Does nothing when all is there.
 #   setup.sh build   what the build needs
-#   setup.sh tests   that, and what the tests need: servers and tools from Debian's packages
+#   setup.sh tests   that, and what the tests need: servers, tools and Node.js from Debian's packages
 set -eu
 
 need() { # command, what to do
@@ -29,6 +29,9 @@ command -v python3 >/dev/null 2>&1 || missing="$missing python3"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
 # A Python without ensurepip makes no virtual environments (Debian keeps it in a package of its own).
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
+# What examples/javascript is compiled with.
+command -v node >/dev/null 2>&1 || missing="$missing nodejs"
+command -v npm >/dev/null 2>&1 || missing="$missing npm"
 if [ -n "$missing" ]; then
     need apt-get "install$missing"
     root=""

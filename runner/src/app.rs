@@ -165,7 +165,7 @@ async fn serve(
     }
 }
 
-/// What the operator says, with the secrets looked up.
+/// What the operator says, with the secrets looked up. Blocking.
 ///
 /// # Errors
 /// All secrets that are not to be had.

@@ -20,6 +20,7 @@ mod dev;
 mod doctor;
 mod enqueue;
 mod exit;
+mod grants;
 mod handler_new;
 mod handler_run;
 mod handler_test;

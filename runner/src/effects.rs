@@ -15,6 +15,8 @@ pub const STATE_ENTRIES_MAX: usize = 200;
 pub const STATE_BYTES_MAX: usize = 4 << 20;
 /// Jobs that one attempt may enqueue, whatever its manifest says: they are written in one step.
 pub const CHILDREN_MAX: usize = 2_000;
+/// Lanes (queue and kind) that the jobs of one attempt may go to.
+pub const CHILDREN_LANES_MAX: usize = 64;
 /// Bytes of payloads of all jobs that one attempt enqueues.
 pub const CHILDREN_BYTES_MAX: usize = 4 << 20;
 /// The meta key under which a child carries its depth. Whoever enqueues may set it, which only shortens its own chain.

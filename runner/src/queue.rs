@@ -94,12 +94,14 @@ pub struct LaneClaim {
     pub weight: u32,
     /// At most so many jobs of the lane's kind in this claim; the same in all lanes of a kind. No bound of its own when `None`.
     pub kind_max: Option<u32>,
+    /// Attempts that no job of the lane may exceed, whatever it says itself.
+    pub attempts_cap: Option<u32>,
 }
 
 impl LaneClaim {
-    /// A lane of a kind without weight or bound.
+    /// A lane of a kind without weight or bounds.
     pub fn new(lane: Lane, max_attempts: u32) -> Self {
-        Self { lane, max_attempts, weight: 1, kind_max: None }
+        Self { lane, max_attempts, weight: 1, kind_max: None, attempts_cap: None }
     }
 }
 
@@ -110,8 +112,8 @@ pub struct ClaimRequest {
     pub session: SessionId,
     /// At most [`CLAIM_LANES_MAX`], in the order in which they have their turn. Jobs of a higher
     /// priority in any of them come before those of a lower one; within a priority the kinds share
-    /// alike, and the lanes of a kind among themselves: what one does not use goes to the others, and
-    /// none gets a second before each had a first.
+    /// by their weights, and the lanes of a kind alike: what one does not use goes to the others, and
+    /// none begins a second turn before each had a first.
     pub lanes: Vec<LaneClaim>,
     /// At most so many jobs that are due, [`BATCH_MAX`] or less. They are returned in the order in
     /// which they should start.
@@ -138,7 +140,7 @@ pub struct Claimed {
     /// clock to. Later than `now_us` where an answer waits for others or for the disk.
     pub answered_us: u64,
     /// The earliest due time of what is left in these lanes and may be claimed, in milliseconds since
-    /// 1970. In the past when more is ready than was asked for.
+    /// 1970: not of a kind of which this claim took all that it may. In the past when more is ready than was asked for.
     pub next_due_ms: Option<u64>,
     /// Index entries without a record that this claim moved to the orphans, entries with a score of 0
     /// or below that it put in quarantine, and indexes that hold foreign data, which it passed over.
@@ -585,7 +587,8 @@ pub trait Store: Send + Sync + 'static {
     async fn claim(&self, request: &ClaimRequest) -> Result<Claimed, StoreError>;
 
     /// Writes what became of claimed jobs, up to [`BATCH_MAX`], and answers for each in order. The effects of a completion are
-    /// written in the same step as itself, or not at all; effects of other outcomes are dropped. Safe to repeat.
+    /// written in the same step as itself, or not at all; effects of other outcomes are dropped. Settlements of a call with effects may be
+    /// written one after the other: where one is refused, those before it may be written already. Safe to repeat.
     async fn settle(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError>;
 
     /// Writes logs and progress of running jobs, and answers for each in order.

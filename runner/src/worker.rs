@@ -388,6 +388,12 @@ async fn registry_loop(worker: Arc<Worker>) {
     while generations.changed().await.is_ok() {
         let snapshot = worker.registry.snapshot();
         worker.give_back_held(|job| !snapshot.handlers.contains_key(&job.job.kind));
+        for (kind, handler) in &snapshot.handlers {
+            // A bound that was lowered: those that run go on, those that are held do not begin.
+            if handler.concurrency.is_some_and(|most| worker.hand.busy(kind) > most) {
+                worker.give_back_held(|job| job.job.kind == *kind);
+            }
+        }
         worker.wake();
         worker.beat_wanted.notify_one();
     }

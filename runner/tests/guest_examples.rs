@@ -10,7 +10,9 @@ use std::sync::{Arc, OnceLock};
 
 use hourhand::names::Name;
 use hourhand::outcome::{Reason, RunEnd};
-use hourhand::sandbox::{Declared, GuestJob, JobLog, Limits, Module, Sandbox, SandboxConfig, StopSignal};
+use hourhand::sandbox::{
+    Asks, Declared, GuestJob, JobLog, Limits, Module, Sandbox, SandboxConfig, StopSignal,
+};
 use serde_json::{Value, json};
 
 /// One pool for all tests of this file.
@@ -69,11 +71,11 @@ fn what_the_attribute_says_is_what_the_module_declares() {
     let order = load("order_close");
     let expected = Declared {
         kind: Name::new("order_close").unwrap(),
-        timeout_ms: Some(3_000),
+        timeout_ms: Some(10_000),
         max_attempts: Some(5),
         backoff: None,
         keep_results: false,
-        asks: hourhand::sandbox::Asks::default(),
+        asks: Asks::default(),
     };
     assert_eq!(order.declared(), [expected]);
     assert!(declared(&load("thumbnail"), "thumbnail").keep_results);

@@ -63,12 +63,7 @@ fn example() -> String {
 async fn claim(store: &RedisStore, kind: &str) -> Vec<hourhand::queue::ClaimedJob> {
     let request = ClaimRequest {
         session: SessionId("s".into()),
-        lanes: vec![LaneClaim {
-            lane: Lane { queue: name(kind), kind: name(kind) },
-            max_attempts: 5,
-            weight: 1,
-            kind_max: None,
-        }],
+        lanes: vec![LaneClaim::new(Lane { queue: name(kind), kind: name(kind) }, 5)],
         due_max: 10,
         ahead_max: 0,
         look_ahead_ms: 0,

@@ -8,9 +8,15 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use guests::{Guest, echo, guest, ok, spin};
+use hourhand::manifest::Operator;
 use hourhand::names::Name;
-use hourhand::registry::{HandlerStatus, Registry, RegistryConfig, Snapshot, Status, verdict};
-use hourhand::sandbox::{Sandbox, SandboxConfig};
+use hourhand::registry::{HandlerStatus, Registry, RegistryConfig, Snapshot, Status, Verdict, verdict};
+use hourhand::sandbox::{Limits, Sandbox, SandboxConfig};
+
+/// What `handler check` says, without a ceiling.
+fn looked_at(path: &std::path::Path, bytes: &[u8]) -> Verdict {
+    verdict(path, bytes, &Operator::default(), Limits::default().memory_bytes)
+}
 
 /// One for all tests of this file: building a pool for each would only cost time.
 fn sandbox() -> Arc<Sandbox> {
@@ -255,7 +261,7 @@ async fn a_check_gives_the_verdict_of_the_runner() {
     for (name, bytes) in &files {
         let path = dir.path().join(name);
         let broken = status_of(&snapshot, name, Status::Broken).and_then(|status| status.error.clone());
-        let verdict = verdict(&path, bytes);
+        let verdict = looked_at(&path, bytes);
         assert_eq!(verdict.refusal, broken, "{name}");
         let of_file = snapshot.handlers.values().filter(|handler| handler.file == path);
         let kinds: Vec<_> = of_file.map(|handler| handler.kind.clone()).collect();
@@ -267,7 +273,7 @@ async fn a_check_gives_the_verdict_of_the_runner() {
     served.sort();
     assert_eq!(served, ["exact", "k", "one", "two"]);
     for unseen in [".k.wasm", "k.wasm.tmp"] {
-        assert!(verdict(&dir.path().join(unseen), &fine).refusal.is_some(), "{unseen}");
+        assert!(looked_at(&dir.path().join(unseen), &fine).refusal.is_some(), "{unseen}");
     }
 }
 

@@ -115,7 +115,7 @@ fn what_the_host_lends_one_job_the_next_does_not_have() {
         let lent = || Grants {
             env: vec![("TOKEN".to_owned(), "hush".to_owned())],
             dirs: vec![DirGrant {
-                host: dir.path().to_owned(),
+                host: dir.path().canonicalize().unwrap(),
                 guest: "/scratch".to_owned(),
                 writable: true,
             }],
@@ -140,5 +140,17 @@ fn what_the_host_lends_one_job_the_next_does_not_have() {
         );
         let end = run(&sandbox, &residue, "residue", &with, Grants::default()).await;
         assert!(matches!(end, RunEnd::Failed { reason: Reason::Error, .. }), "no such folder: {end:?}");
+        // What may only be read is not written to, and a folder that is gone is named.
+        let mut read = lent();
+        read.dirs[0].writable = false;
+        let end =
+            run(&sandbox, &residue, "residue", &json!({"number": 4, "scratch": "/scratch"}), read).await;
+        assert!(matches!(end, RunEnd::Failed { reason: Reason::Error, .. }), "read only: {end:?}");
+        let gone = dir.path().join("gone");
+        let mut grants = lent();
+        grants.dirs[0].host = gone.clone();
+        let end = run(&sandbox, &residue, "residue", &with, grants).await;
+        let RunEnd::Failed { message, .. } = end else { panic!("{end:?}") };
+        assert!(message.contains(gone.to_str().unwrap()), "{message}");
     });
 }

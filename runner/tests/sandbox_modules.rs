@@ -86,6 +86,12 @@ fn refused() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
             "built for wasm32-unknown-unknown?",
             BUILD,
         ),
+        (
+            "a command of an old C library",
+            made_by(echo().export("_start").build_bare(), "Debian clang", "14.0.6"),
+            "built with Debian clang 14.0.6",
+            "2023 or newer",
+        ),
         ("an object file", object_file(), "not linked", "leave out -c"),
         ("an HTTP component", http_component(), "an HTTP component", "hourhand-sdk"),
         (
@@ -126,6 +132,16 @@ fn cyclic() -> Vec<u8> {
     let mut bytes = echo().build();
     let in_world = bytes.windows(NAME.len()).rposition(|window| window == NAME).unwrap();
     bytes[in_world + "hourhand:jo".len()] = b'v';
+    bytes
+}
+
+/// The module, as if these tools had made it.
+fn made_by(mut bytes: Vec<u8>, tool: &str, version: &str) -> Vec<u8> {
+    let mut field = wasm_encoder::ProducersField::new();
+    field.value(tool, version);
+    let mut producers = wasm_encoder::ProducersSection::new();
+    producers.field("processed-by", &field);
+    wasm_encoder::ComponentSection::append_to_component(&producers, &mut bytes);
     bytes
 }
 

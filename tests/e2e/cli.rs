@@ -21,6 +21,7 @@ on_both_stores! {
     settings_come_from_the_file_in_the_working_directory_and_it_is_strict
     queues_are_paused_resumed_and_purged
     every_answer_in_json_is_one_value_of_json
+    state_is_listed_read_set_and_deleted
 }
 
 /// Bytes of an answer as text.
@@ -294,6 +295,43 @@ fn queues_are_paused_resumed_and_purged(on: StoreKind) {
     assert_eq!(here.json(&["queue", "list"])["items"][0]["ready"], 0);
 }
 
+fn state_is_listed_read_set_and_deleted(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &[]);
+    // Also the first thing that there is.
+    assert_eq!(here.ok(&["state", "set", "seen", "order/7", "one line"]), "\"order/7\" of bucket seen set\n");
+    let first = here.json(&["state", "get", "seen", "order/7"]);
+    assert_eq!((&first["value"], &first["bucket"]), (&json!("one line"), &json!("seen")));
+    let raw = b" \xff\x00\n\n";
+    std::fs::write(here.handlers().with_file_name("raw"), raw).unwrap();
+    here.ok(&["state", "set", "seen", "raw", "@raw"]);
+    assert_eq!(here.run(&["state", "get", "seen", "raw"]).stdout, raw, "byte for byte");
+    assert_eq!(here.json(&["state", "get", "seen", "raw"])["value_base64"], "IP8ACgo=");
+    let set = here.json(&["state", "set", "seen", "n", "-1"]);
+    assert_eq!(set["value"], "-1", "a number below 0 is no flag");
+    assert!(set["version"].as_u64() > first["version"].as_u64(), "{set}");
+    assert_eq!(
+        here.json(&["state", "list"])["items"],
+        json!([{"bucket": "seen", "entries": 3, "bytes": 7 + 8 + 3 + 5 + 1 + 2}])
+    );
+    let listed = here.json(&["state", "list", "seen"]);
+    let keys: Vec<&Value> = listed["items"].as_array().unwrap().iter().map(|item| &item["key"]).collect();
+    assert_eq!(keys, ["n", "order/7", "raw"]);
+    assert!(here.ok(&["state", "list", "seen"]).contains("one line"));
+    check(&here.run(&["state", "get", "seen", "none"]), 3, "there is no \"none\" of bucket seen");
+    check(&here.run(&["state", "list", "none"]), 3, "bucket none holds nothing");
+    check(&here.run(&["state", "delete", "none", "--yes"]), 3, "bucket none holds nothing");
+    check(&here.run(&["state", "delete", "seen", "none"]), 3, "there is no");
+    check(&here.run(&["state", "delete", "seen"]), 2, "--yes");
+    check(&here.run(&["state", "get", "a b", "k"]), 2, "invalid name");
+    check(&here.run(&["state", "set", "seen", "", "x"]), 2, "state key of 0 bytes");
+    check(&here.run(&["state", "set", "seen", "k", &"x".repeat(65_537)]), 2, "expected at most 65536");
+    assert_eq!(here.json(&["state", "delete", "seen", "n"]), json!({"bucket": "seen", "deleted": 1}));
+    assert_eq!(here.json(&["state", "delete", "seen", "--yes"]), json!({"bucket": "seen", "deleted": 2}));
+    assert_eq!(here.json(&["state", "list"])["items"], json!([]));
+    assert_eq!(here.ok(&["state", "list"]), "no state yet\n");
+}
+
 fn every_answer_in_json_is_one_value_of_json(on: StoreKind) {
     let store = on.start();
     let here = Hourhand::new(&store.url(), &["echo"]);
@@ -313,6 +351,11 @@ fn every_answer_in_json_is_one_value_of_json(on: StoreKind) {
         &["queue", "pause", "k"],
         &["queue", "resume", "k"],
         &["queue", "purge", "k", "--yes"],
+        &["state", "list"],
+        &["state", "set", "b", "k", "-1"],
+        &["state", "list", "b"],
+        &["state", "get", "b", "k"],
+        &["state", "delete", "b", "k"],
         &["dead", "list"],
         &["dead", "list", "--by", "day"],
         &["dead", "list", "--by", "kind"],

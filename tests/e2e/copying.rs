@@ -58,6 +58,9 @@ fn lived_in(url: &str) -> Hourhand {
         .collect();
     std::fs::write(here.dir.path().join("jobs"), lines).expect("a file");
     here.ok(&["enqueue", "--ndjson", "jobs"]);
+    for (bucket, key, value) in [("counts", "n", "7"), ("counts", "é/1", "two\nlines"), ("seen", "k", "")] {
+        here.ok(&["state", "set", bucket, key, value, "--store", url]);
+    }
     here
 }
 
@@ -78,8 +81,16 @@ fn shown(here: &Hourhand, store: &str) -> Value {
     }
     let named = ["done é/1", "dead", "retried", "again", "stopped", "n1"];
     let of_each = |what: &str| named.map(|id| ask(&["job", what, id]));
+    // Versions are a store's own.
+    let values = |bucket: &str| -> Vec<[Value; 2]> {
+        let listed = ask(&["state", "list", bucket]);
+        let items = listed["items"].as_array().expect("items");
+        items.iter().map(|item| [item["key"].clone(), item["value"].clone()]).collect()
+    };
     json!({
         "jobs": jobs,
+        "buckets": ask(&["state", "list"]),
+        "state": [values("counts"), values("seen")],
         "shown": of_each("show"),
         "logs": of_each("logs"),
         "dead": ask(&["dead", "list"]),
@@ -102,7 +113,7 @@ fn a_store_is_the_same_in_another_and_back_again(on: StoreKind) {
     let done = copy(&store.url(), &other.url());
     assert_eq!(
         done,
-        json!({"copied": jobs, "already_there": 0, "copied_before": 0, "taken_back": 0, "remembered_ids": 1, "queues": 6})
+        json!({"copied": jobs, "already_there": 0, "copied_before": 0, "taken_back": 0, "remembered_ids": 1, "queues": 6, "state": 3})
     );
     assert_eq!(shown(&here, &other.url()), before);
     let again = copy(&store.url(), &other.url());

@@ -9,6 +9,7 @@ use serde_json::{Value, json};
 use crate::cli::{check, text};
 use crate::harness::backing::SqliteFile;
 use crate::harness::hourhand::Hourhand;
+use crate::harness::languages::language;
 use crate::harness::toolchain::with_toolchain;
 
 /// A machine with the binary and a toolchain; its store is not used but by whoever looks.
@@ -108,6 +109,45 @@ fn a_new_program_without_the_sdk_is_a_handler_too() {
         (&json!(2), &json!("new.plain")),
         "{answer:#}"
     );
+}
+
+/// What the examples in this language are compiled with, lent to a project.
+fn lend(language_name: &str, tools: &str, project: &Path) -> PathBuf {
+    language(language_name);
+    let installed =
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("../target/languages").join(language_name).join(tools);
+    std::os::unix::fs::symlink(&installed, project.join(tools)).expect("a link");
+    installed
+}
+
+#[track_caller]
+fn passes_its_cases(here: &Hourhand, project: &str) {
+    let tested = run_in(here, project, &["handler", "test", "--json"]);
+    check(&tested, 0, "");
+    let answer: Value = serde_json::from_slice(&tested.stdout).expect("JSON");
+    assert_eq!(
+        (&answer["passed"], &answer["cases"][0]["run"]["kind"]),
+        (&json!(2), &json!(project)),
+        "{answer:#}"
+    );
+}
+
+#[test]
+fn a_new_handler_in_javascript_builds_and_passes_its_cases() {
+    let (_store, here) = machine();
+    check(&here.run(&["handler", "new", "new.js", "--lang", "js"]), 0, "npm ci");
+    lend("javascript", "node_modules", &here.dir.path().join("new.js"));
+    passes_its_cases(&here, "new.js");
+}
+
+#[test]
+fn a_new_handler_in_python_builds_and_passes_its_cases() {
+    let (_store, here) = machine();
+    check(&here.run(&["handler", "new", "new_python", "--lang", "python"]), 0, "");
+    let project = here.dir.path().join("new_python");
+    let venv = lend("python", "venv", &project);
+    fs::copy(project.join("requirements.txt"), venv.join("installed.txt")).expect("copied");
+    passes_its_cases(&here, "new_python");
 }
 
 /// A handler that remembers, enqueues and asks a server.

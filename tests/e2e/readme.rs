@@ -6,7 +6,7 @@
 //! it puts them), and `make demo` and `make test`, of which CI runs the second and e2e/demo.rs does the first.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
@@ -63,6 +63,17 @@ impl Newcomer {
         Self { home, runners: Vec::new() }
     }
 
+    /// Who has Hourhand's source as well: those folders of it that the README names.
+    fn with_the_source() -> Self {
+        let this = Self::new();
+        for file in files_below(&source(), &["examples", "wit"]) {
+            let copy = this.home.path().join(&file);
+            fs::create_dir_all(copy.parent().expect("a folder")).expect("a folder");
+            fs::copy(source().join(&file), copy).expect("copy a file");
+        }
+        this
+    }
+
     fn shell(&self, line: &str) -> Command {
         let installed = Path::new(env!("CARGO_BIN_EXE_hourhand")).parent().expect("a folder");
         let mut command = Command::new("sh");
@@ -70,9 +81,13 @@ impl Newcomer {
             .args(["-euc", line])
             .current_dir(self.home.path())
             .env_clear()
-            .env("PATH", format!("{}:/usr/local/bin:/usr/bin:/bin", installed.display()))
+            .env("PATH", format!("{}:{}:/usr/local/bin:/usr/bin:/bin", installed.display(), machine("PATH")))
             .env("HOME", self.home.path())
             .stdin(Stdio::null());
+        // Where this machine gets packages from, and what it has of them already.
+        let own = Path::new(&machine("HOME")).to_owned();
+        command.env("NPM_CONFIG_USERCONFIG", own.join(".npmrc")).env("NPM_CONFIG_CACHE", own.join(".npm"));
+        command.envs(std::env::vars().filter(|(name, _)| name.starts_with("PIP_")));
         command
     }
 
@@ -97,7 +112,8 @@ impl Newcomer {
         let file = fs::File::create(&log).expect("a log");
         // So that the shell's process is the runner's.
         self.runners.push(self.shell(&format!("exec {line}")).stderr(file).spawn().expect("run a shell"));
-        eventually("the runner serves", Duration::from_secs(60), || {
+        // Some handlers take their time to compile.
+        eventually("the runner serves", Duration::from_secs(300), || {
             fs::read_to_string(&log).ok()?.contains("the runner serves").then_some(())
         });
     }
@@ -108,6 +124,8 @@ impl Newcomer {
         for block in blocks {
             match block.language.as_str() {
                 "sh" => printed = block.lines.iter().map(|line| self.types(uncommented(line))).collect(),
+                "js" => is_the_example(block, "javascript/receipt.js"),
+                "python" => is_the_example(block, "python/receipt_py.py"),
                 "text" => assert_eq!(shape(&printed), shape(&block.lines.join("\n")), "got:\n{printed}"),
                 other => panic!("the quick start has a block of {other:?}, and nobody tries it"),
             }
@@ -124,6 +142,40 @@ impl Drop for Newcomer {
     }
 }
 
+fn source() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
+}
+
+fn machine(variable: &str) -> String {
+    std::env::var(variable).unwrap_or_default()
+}
+
+/// The files of these folders as a fresh checkout has them, by their paths below `root`.
+fn files_below(root: &Path, folders: &[&str]) -> Vec<PathBuf> {
+    let built = ["node_modules", "venv", "target", "__pycache__"];
+    let mut folders: Vec<PathBuf> = folders.iter().map(PathBuf::from).collect();
+    let mut files = Vec::new();
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root.join(&folder)).expect("a folder of the source") {
+            let entry = entry.expect("an entry");
+            let path = folder.join(entry.file_name());
+            if !entry.path().is_dir() {
+                files.push(path);
+            } else if !built.iter().any(|built| entry.file_name() == *built) {
+                folders.push(path);
+            }
+        }
+    }
+    files
+}
+
+/// What the README shows of an example is the example.
+#[track_caller]
+fn is_the_example(block: &Block, file: &str) {
+    let text = fs::read_to_string(source().join("examples").join(file)).expect("an example");
+    assert_eq!(block.lines.join("\n"), text.trim_end(), "examples/{file}");
+}
+
 /// A line without the remark at its end.
 fn uncommented(line: &str) -> &str {
     line.split(" #").next().unwrap_or_default().trim_end()
@@ -132,7 +184,35 @@ fn uncommented(line: &str) -> &str {
 /// What of an output is the same each time: words, in lines, with numbers and generated ids left out.
 fn shape(output: &str) -> Vec<String> {
     let lines = output.lines().filter(|line| !line.trim().is_empty());
-    lines.map(|line| line.split_whitespace().map(shape_of_word).collect::<Vec<_>>().join(" ")).collect()
+    lines
+        .map(|line| without_uuids(line).split_whitespace().map(shape_of_word).collect::<Vec<_>>().join(" "))
+        .collect()
+}
+
+/// The line with `<uuid>` for each identifier of the form 8-4-4-4-12.
+fn without_uuids(line: &str) -> String {
+    const DASHES: [usize; 4] = [8, 13, 18, 23];
+    const LENGTH: usize = 36;
+    let is_uuid = |text: &str| {
+        text.bytes()
+            .enumerate()
+            .all(|(at, b)| if DASHES.contains(&at) { b == b'-' } else { b.is_ascii_hexdigit() })
+    };
+    let (mut shown, mut rest) = (String::new(), line);
+    while let Some(first) = rest.chars().next() {
+        let taken = match rest.get(..LENGTH) {
+            Some(uuid) if is_uuid(uuid) => {
+                shown.push_str("<uuid>");
+                LENGTH
+            }
+            _ => {
+                shown.push(first);
+                first.len_utf8()
+            }
+        };
+        rest = &rest[taken..];
+    }
+    shown
 }
 
 fn shape_of_word(word: &str) -> String {
@@ -191,8 +271,22 @@ fn a_redis_is_used_as_the_readme_says() {
 }
 
 #[test]
+fn the_javascript_example_runs_from_the_readme_alone() {
+    Newcomer::with_the_source().follows(&blocks(Some("Handlers in JavaScript")));
+}
+
+#[test]
+fn the_python_example_runs_from_the_readme_alone() {
+    Newcomer::with_the_source().follows(&blocks(Some("Handlers in Python")));
+}
+
+#[test]
 fn only_numbers_and_generated_ids_differ() {
     assert_eq!(shape("42-ab3de\ncompleted in 1.25 ms"), shape("7-zzzzz\ncompleted in 20 ms"));
     assert_ne!(shape("order-7 completed"), shape("order-7 dead"));
+    assert_eq!(
+        shape("\"a2f84b23-58e4-4116-acf1-acef0914f31a\""),
+        shape("\"00000000-0000-0000-0000-000000000000\"")
+    );
     assert_ne!(shape("7-abcd"), shape("7-abcde"));
 }

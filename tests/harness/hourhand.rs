@@ -54,6 +54,11 @@ impl Hourhand {
         fs::rename(&staged, self.handlers().join(format!("{kind}.wasm"))).expect("rename the module");
     }
 
+    /// Writes the manifest of the module `name`.
+    pub fn manifest(&self, name: &str, text: &str) {
+        fs::write(self.handlers().join(format!("{name}.toml")), text).expect("write a manifest");
+    }
+
     /// The command line on this store, in an environment of its own.
     pub fn command(&self, args: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_hourhand"));
@@ -125,7 +130,12 @@ impl Hourhand {
 
     /// Starts a runner and waits until it serves.
     pub fn runner(&self, args: &[&str]) -> Runner {
-        let runner = self.runner_unready(args);
+        self.runner_with(args, &[])
+    }
+
+    /// The same with these variables in its environment.
+    pub fn runner_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Runner {
+        let runner = self.spawn_runner(args, variables);
         eventually("the runner serves", Duration::from_secs(60), || {
             runner.log().contains("the runner serves").then_some(())
         });
@@ -134,6 +144,10 @@ impl Hourhand {
 
     /// Starts a runner without waiting for it.
     pub fn runner_unready(&self, args: &[&str]) -> Runner {
+        self.spawn_runner(args, &[])
+    }
+
+    fn spawn_runner(&self, args: &[&str], variables: &[(&str, &str)]) -> Runner {
         let number = self.started.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let log = self.dir.path().join(format!("runner-{number}.log"));
         let mut all = vec!["run", "--handlers", "handlers"];
@@ -141,6 +155,7 @@ impl Hourhand {
         let file = File::create(&log).expect("a log file");
         let child = self
             .command(&all)
+            .envs(variables.iter().copied())
             .stdout(file.try_clone().expect("a second handle"))
             .stderr(file)
             .spawn()

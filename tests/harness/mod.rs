@@ -6,10 +6,15 @@
 
 pub mod at_redis;
 pub mod backing;
+pub mod chaos;
 pub mod doctor;
 pub mod guests;
 pub mod hourhand;
+pub mod languages;
+pub mod orders;
 pub mod photographs;
 pub mod redis_server;
+pub mod signing;
 pub mod toolchain;
 pub mod waiting;
+pub mod web;

@@ -1,23 +1,49 @@
-//! `order_close`: is an order still unpaid after its payment deadline, so that it is to be closed?
+//! `order_close`: closes an order that is still unpaid after its payment deadline.
 //!
-//! Decides from the order in its payload and the clock alone. It changes nothing, so running it twice
-//! is running it once.
+//! The job names the order in the shop's order service, which the manifest must allow:
+//!
+//! ```json
+//! {"order": "https://shop.example.com/orders/17"}
+//! ```
+//!
+//! It reads the order there, and asks the service to close it under the job's id as idempotency key: however often the job runs, and
+//! wherever it was cut off, the order is closed once. Then it enqueues an `order_notify`, which comes into being together with the
+//! job's completion.
+//!
+//! Without a service, the job brings the order as the shop knew it. Then it only decides, and changes nothing:
 //!
 //! ```json
 //! {"id": 17, "state": "unpaid", "pay_by_ms": 1798794000000}
 //! ```
 
+mod service;
+
 use std::time::{Duration, SystemTime};
 
 use hourhand_sdk::prelude::*;
 
-/// An order, as the shop knew it when it enqueued the job.
-#[derive(Serialize, Deserialize)]
+/// Why an order is closed.
+const UNPAID: &str = "unpaid after its deadline";
+
+/// What the job is about.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Job {
+    /// Where the order is.
+    InService { order: String },
+    /// The order itself.
+    Told(Order),
+}
+
+/// An order, as the shop knows it.
+#[derive(Serialize, Deserialize, Clone)]
 struct Order {
     id: u64,
     state: State,
     /// When it had to be paid, in milliseconds since 1970. The job's due time if it is not said.
     pay_by_ms: Option<u64>,
+    /// The idempotency key of whoever closed it.
+    closed_by: Option<String>,
 }
 
 #[derive(Serialize, Deserialize, Clone, Copy, PartialEq, Eq, Debug)]
@@ -28,7 +54,7 @@ enum State {
     Closed,
 }
 
-/// What is to become of the order.
+/// What is to become of the order, or has become of it.
 #[derive(Serialize, Deserialize, PartialEq, Eq, Debug)]
 struct Decision {
     id: u64,
@@ -45,8 +71,42 @@ enum Verdict {
     Keep,
 }
 
-#[handler(timeout = "3s", max_attempts = 5)]
-fn order_close(ctx: &Context, order: Order) -> Result<Decision, Failure> {
+/// For whoever tells the customer.
+#[derive(Serialize, Deserialize, PartialEq, Eq, Debug)]
+struct Notify {
+    order_id: u64,
+}
+
+#[handler(timeout = "10s", max_attempts = 5)]
+fn order_close(ctx: &Context, job: Job) -> Result<Decision, Failure> {
+    match job {
+        Job::Told(order) => decide(ctx, &order),
+        Job::InService { order } => close_in_service(ctx, &order),
+    }
+}
+
+fn close_in_service(ctx: &Context, url: &str) -> Result<Decision, Failure> {
+    let order = service::read(ctx, url)?;
+    let mut decision = decide(ctx, &order)?;
+    // An attempt before this one may have closed it and not come to its end.
+    let mut state = order.state;
+    let mut closed_by = order.closed_by;
+    if decision.decision == Verdict::Close {
+        (state, closed_by) = service::close(ctx, url)?;
+    }
+    if state == State::Closed && closed_by.as_deref() == Some(ctx.id()) {
+        ctx.enqueue("order_notify", &Notify { order_id: order.id }).delay(seconds(1)).send()?;
+        (decision.decision, decision.reason) = (Verdict::Close, UNPAID.to_owned());
+    } else if decision.decision == Verdict::Close {
+        // Somebody was faster: the customer, who paid, or another job.
+        let (verdict, reason) = judged(state, true);
+        (decision.decision, decision.reason) = (verdict, reason.to_owned());
+    }
+    Ok(decision)
+}
+
+/// Decides from the order and the clock alone.
+fn decide(ctx: &Context, order: &Order) -> Result<Decision, Failure> {
     let now = ctx.now();
     let pay_by = match order.pay_by_ms {
         Some(ms) => SystemTime::UNIX_EPOCH
@@ -54,66 +114,19 @@ fn order_close(ctx: &Context, order: Order) -> Result<Decision, Failure> {
             .ok_or_else(|| Failure::decode("pay_by_ms is beyond all time"))?,
         None => ctx.due_at(),
     };
-    let (decision, reason) = decide(order.state, pay_by, now);
+    let (decision, reason) = judged(order.state, now >= pay_by);
     let looked_at_us = now.duration_since(SystemTime::UNIX_EPOCH)?.as_micros().try_into()?;
     Ok(Decision { id: order.id, decision, reason: reason.to_owned(), looked_at_us })
 }
 
-fn decide(state: State, pay_by: SystemTime, now: SystemTime) -> (Verdict, &'static str) {
+fn judged(state: State, overdue: bool) -> (Verdict, &'static str) {
     match state {
         State::Paid => (Verdict::Keep, "paid"),
         State::Closed => (Verdict::Keep, "closed already"),
-        State::Unpaid if now < pay_by => (Verdict::Keep, "not yet past its deadline"),
-        State::Unpaid => (Verdict::Close, "unpaid after its deadline"),
+        State::Unpaid if !overdue => (Verdict::Keep, "not yet past its deadline"),
+        State::Unpaid => (Verdict::Close, UNPAID),
     }
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DEADLINE: Duration = Duration::from_millis(1_798_794_000_000);
-
-    fn decision(state: State, passed: bool) -> Decision {
-        let deadline = SystemTime::UNIX_EPOCH + DEADLINE;
-        let second = Duration::from_secs(1);
-        let now = if passed { deadline + second } else { deadline - second };
-        let pay_by_ms = Some(DEADLINE.as_millis() as u64);
-        let order = Order { id: 17, state, pay_by_ms };
-        TestHost::new().now(now).enter(|ctx| order_close(ctx, order)).unwrap()
-    }
-
-    #[test]
-    fn only_an_unpaid_order_past_its_deadline_is_closed() {
-        for (state, passed, expected) in [
-            (State::Unpaid, true, Verdict::Close),
-            (State::Unpaid, false, Verdict::Keep),
-            (State::Paid, true, Verdict::Keep),
-            (State::Closed, true, Verdict::Keep),
-        ] {
-            assert_eq!(decision(state, passed).decision, expected, "{state:?}, passed: {passed}");
-        }
-    }
-
-    #[test]
-    fn running_it_twice_is_running_it_once() {
-        assert_eq!(decision(State::Unpaid, true), decision(State::Unpaid, true));
-    }
-
-    #[test]
-    fn the_due_time_is_the_deadline_if_none_is_given() {
-        let due = SystemTime::UNIX_EPOCH + DEADLINE;
-        let host = TestHost::new().due_at(due).now(due + Duration::from_micros(1_500));
-        let decision: Decision = host.run::<order_close>(r#"{"id":1,"state":"unpaid"}"#).result();
-        assert_eq!(decision.decision, Verdict::Close);
-        assert_eq!(u128::from(decision.looked_at_us), DEADLINE.as_micros() + 1_500);
-    }
-
-    #[test]
-    fn an_order_of_another_shape_goes_to_the_dead_letters() {
-        for payload in ["", "[]", r#"{"id":1}"#, r#"{"id":1,"state":"lost"}"#] {
-            let run = TestHost::new().run::<order_close>(payload);
-            assert!(matches!(run.outcome, Outcome::Failed(Failure::Decode(_))), "{payload}: {run:?}");
-        }
-    }
-}
+mod tests;

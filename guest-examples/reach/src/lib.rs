@@ -23,20 +23,46 @@ struct Script {
 #[serde(tag = "do", rename_all = "snake_case")]
 enum Step {
     Enqueue(Box<Child>),
-    Get { key: String, of: Option<String> },
-    Set { key: String, value: Value },
-    Delete { key: String },
-    Increment { key: String, by: i64 },
-    Secret { name: String },
-    Progress { percent: u8, message: String },
+    Get {
+        key: String,
+        of: Option<String>,
+    },
+    Set {
+        key: String,
+        value: Value,
+    },
+    Delete {
+        key: String,
+    },
+    Increment {
+        key: String,
+        by: i64,
+    },
+    Secret {
+        name: String,
+    },
+    Progress {
+        percent: u8,
+        message: String,
+    },
     /// Asks so often whether it is cancelled; whether it ever was.
-    AskCancelled { times: u64 },
+    AskCancelled {
+        times: u64,
+    },
     /// Asks until it is cancelled, at once again or after a nap. It says `told` in its log, and goes on with the next step.
-    UntilCancelled { nap_ms: Option<u64> },
-    Sleep { ms: u64 },
+    UntilCancelled {
+        nap_ms: Option<u64>,
+    },
+    Sleep {
+        ms: u64,
+    },
     Spin,
-    Fail { message: String },
-    FailForGood { message: String },
+    Fail {
+        message: String,
+    },
+    FailForGood {
+        message: String,
+    },
     Panic,
 }
 
@@ -169,9 +195,9 @@ mod tests {
 
     #[test]
     fn who_was_told_is_cancelled() {
-        let run = TestHost::new().cancelled_after(3).run::<reach>(
-            r#"{"steps":[{"do":"until_cancelled"},{"do":"enqueue","kind":"a"}]}"#,
-        );
+        let run = TestHost::new()
+            .cancelled_after(3)
+            .run::<reach>(r#"{"steps":[{"do":"until_cancelled"},{"do":"enqueue","kind":"a"}]}"#);
         assert_eq!((run.outcome, run.enqueued.len(), run.logs.len()), (Outcome::Cancelled, 0, 1));
     }
 }

@@ -50,7 +50,9 @@ struct Found {
 #[handler(timeout = "10s", max_attempts = 1)]
 fn residue(ctx: &Context, job: Job) -> Result<Found, Failure> {
     let mut found = Found {
-        statics: COUNT.load(Relaxed) != 0 || LAST.load(Relaxed) != 0 || KEPT.with_borrow(|kept| !kept.is_empty()),
+        statics: COUNT.load(Relaxed) != 0
+            || LAST.load(Relaxed) != 0
+            || KEPT.with_borrow(|kept| !kept.is_empty()),
         borrowed: BORROWED.get() || KEPT.with(|kept| kept.try_borrow_mut().is_err()),
         environment: std::env::vars().collect(),
         arguments: std::env::args().count(),
@@ -77,8 +79,9 @@ fn look_through_memory(number: u64, found: &mut Found) {
     // Word by word, without a reference: it is all ours to look at, whoever has it.
     for at in (8..end - 16).step_by(8) {
         // SAFETY: within the instance's memory, aligned.
-        let (word, next) =
-            unsafe { (std::ptr::read_volatile(at as *const u64), std::ptr::read_volatile((at + 8) as *const u64)) };
+        let (word, next) = unsafe {
+            (std::ptr::read_volatile(at as *const u64), std::ptr::read_volatile((at + 8) as *const u64))
+        };
         if word == tag && next != number {
             found.in_memory += 1;
         }

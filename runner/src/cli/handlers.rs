@@ -2,6 +2,7 @@
 //!
 //! Both load modules as a runner does, in this process: what they say is what a runner would say.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -9,12 +10,15 @@ use serde::Serialize;
 
 use super::context::Context;
 use super::exit::{Code, Fault};
+use super::grants::{GrantsOut, in_short};
 use super::listing;
 use super::output::{Out, note, plain};
 use super::table::Table;
 use crate::config;
+use crate::manifest::Effective;
+use crate::names::Name;
 use crate::registry::{HandlerStatus, Registry, RegistryConfig, Verdict, verdict};
-use crate::sandbox::{Build, Declared, Form, Limits, Role, Sandbox, SandboxConfig};
+use crate::sandbox::{Asks, Build, Declared, Form, Limits, Role, Sandbox, SandboxConfig};
 use crate::wire::units::rfc3339;
 
 /// A handler of a folder.
@@ -27,6 +31,9 @@ struct HandlerOut<'a> {
     since: String,
     error: Option<&'a str>,
     limits: LimitsOut,
+    grants: GrantsOut<'a>,
+    /// What its module, its manifest and the ceiling do not agree about.
+    notes: &'a [String],
 }
 
 #[derive(Debug, Serialize)]
@@ -35,6 +42,9 @@ struct LimitsOut {
     memory_bytes: u64,
     output_bytes: usize,
     log_bytes: usize,
+    /// Jobs of the kind that one runner runs at once; `null` for no bound of its own.
+    concurrency: Option<u32>,
+    weight: u32,
 }
 
 impl<'a> From<&'a HandlerStatus> for HandlerOut<'a> {
@@ -47,7 +57,16 @@ impl<'a> From<&'a HandlerStatus> for HandlerOut<'a> {
             status: handler.status.as_str(),
             since: rfc3339(handler.since_ms),
             error: handler.error.as_deref(),
-            limits: LimitsOut { timeout_ms, memory_bytes, output_bytes, log_bytes },
+            limits: LimitsOut {
+                timeout_ms,
+                memory_bytes,
+                output_bytes,
+                log_bytes,
+                concurrency: handler.concurrency,
+                weight: handler.weight,
+            },
+            grants: GrantsOut::from(&*handler.grants),
+            notes: &handler.notes,
         }
     }
 }
@@ -70,7 +89,7 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
         listing::whole(context, snapshot.files.iter().map(HandlerOut::from).collect());
         return Ok(Code::Done);
     }
-    let mut table = Table::new(&["kind", "status", "file", "sha256", "timeout", "memory", "error"]);
+    let mut table = Table::new(&["kind", "status", "file", "sha256", "timeout", "memory", "grants", "error"]);
     for handler in &snapshot.files {
         table.row([
             handler.kind.clone(),
@@ -79,10 +98,15 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
             handler.sha256.as_deref().map(|s| s.chars().take(12).collect()).unwrap_or_default(),
             format!("{} ms", handler.limits.timeout_ms),
             format!("{} MiB", handler.limits.memory_bytes >> 20),
+            in_short(&handler.grants),
             handler.error.clone().unwrap_or_default(),
         ]);
     }
     table.print(&mut context.out, "no handlers");
+    let notes: BTreeSet<&String> = snapshot.files.iter().flat_map(|handler| &handler.notes).collect();
+    for text in notes {
+        note(&format!("note: {}", plain(text)));
+    }
     Ok(Code::Done)
 }
 
@@ -101,12 +125,41 @@ struct CheckOut<'a> {
     interface: Option<&'a str>,
     kinds: Vec<String>,
     handlers: Vec<DeclaredOut<'a>>,
+    /// What each kind gets: module, manifest and ceiling together.
+    gets: Vec<GetsOut<'a>>,
     memory_bytes_initial: Option<u64>,
     /// `null` when it does not load.
     needs: Option<NeedsOut>,
     imports: &'a [String],
     exports: &'a [String],
     producers: &'a [String],
+}
+
+/// What a kind gets.
+#[derive(Debug, Serialize)]
+struct GetsOut<'a> {
+    kind: &'a str,
+    limits: LimitsOut,
+    max_attempts: u32,
+    grants: GrantsOut<'a>,
+    notes: &'a [String],
+    #[serde(skip)]
+    grants_in_short: String,
+}
+
+impl<'a> From<&'a (Name, Effective)> for GetsOut<'a> {
+    fn from((kind, effective): &'a (Name, Effective)) -> Self {
+        let Limits { timeout_ms, memory_bytes, output_bytes, log_bytes } = effective.limits;
+        let (concurrency, weight) = (effective.concurrency, effective.weight);
+        Self {
+            kind: kind.as_str(),
+            limits: LimitsOut { timeout_ms, memory_bytes, output_bytes, log_bytes, concurrency, weight },
+            max_attempts: effective.max_attempts,
+            grants: GrantsOut::from(&effective.grants),
+            notes: &effective.notes,
+            grants_in_short: in_short(&effective.grants),
+        }
+    }
 }
 
 /// What compiling it took here, and what each job takes of a runner's pool.
@@ -135,6 +188,47 @@ struct DeclaredOut<'a> {
     backoff_base_ms: Option<u64>,
     backoff_max_ms: Option<u64>,
     keep_results: bool,
+    asks: AsksOut<'a>,
+}
+
+/// What it wants to reach; `null` where it does not say.
+#[derive(Debug, Serialize)]
+struct AsksOut<'a> {
+    memory_bytes: Option<u64>,
+    http: Option<Vec<String>>,
+    env: Option<&'a [String]>,
+    secrets: Option<&'a [String]>,
+    state: Option<bool>,
+    enqueue: Option<&'a [String]>,
+}
+
+impl<'a> From<&'a Asks> for AsksOut<'a> {
+    fn from(asks: &'a Asks) -> Self {
+        Self {
+            memory_bytes: asks.memory_bytes,
+            http: asks.http.as_ref().map(|http| http.iter().map(ToString::to_string).collect()),
+            env: asks.env.as_deref(),
+            secrets: asks.secrets.as_deref(),
+            state: asks.state,
+            enqueue: asks.enqueue.as_deref(),
+        }
+    }
+}
+
+impl AsksOut<'_> {
+    /// In one line; empty where it says nothing.
+    fn in_short(&self) -> String {
+        let list = |key: &str, of: &[String]| format!("{key} {}", of.join(", "));
+        let parts = [
+            self.memory_bytes.map(|bytes| format!("memory {} MiB", bytes >> 20)),
+            self.http.as_deref().map(|http| list("http", http)),
+            self.env.map(|env| list("env", env)),
+            self.secrets.map(|secrets| list("secrets", secrets)),
+            self.state.map(|state| if state { "state" } else { "no state" }.to_owned()),
+            self.enqueue.map(|kinds| list("enqueue", kinds)),
+        ];
+        parts.into_iter().flatten().collect::<Vec<_>>().join("; ")
+    }
 }
 
 impl<'a> From<&'a Declared> for DeclaredOut<'a> {
@@ -146,6 +240,7 @@ impl<'a> From<&'a Declared> for DeclaredOut<'a> {
             backoff_base_ms: declared.backoff.map(|b| b.base_ms),
             backoff_max_ms: declared.backoff.map(|b| b.max_ms),
             keep_results: declared.keep_results,
+            asks: AsksOut::from(&declared.asks),
         }
     }
 }
@@ -153,7 +248,10 @@ impl<'a> From<&'a Declared> for DeclaredOut<'a> {
 /// Checks a module. One that a runner would refuse is invalid input.
 pub(super) fn check(context: &mut Context, file: &Path) -> Result<Code, Fault> {
     let bytes = read(file)?;
-    let Verdict { inspection, kinds, refusal: error } = verdict(file, &bytes);
+    let settings = context.layers.operator();
+    let operator = crate::app::operator_without_secrets(settings);
+    let Verdict { inspection, kinds, effective, refusal: error } =
+        verdict(file, &bytes, &operator, crate::app::memory_bytes_max(settings));
     let answer = CheckOut {
         file: file.display().to_string(),
         ok: error.is_none(),
@@ -171,6 +269,7 @@ pub(super) fn check(context: &mut Context, file: &Path) -> Result<Code, Fault> {
         interface: inspection.interface.as_deref(),
         kinds: kinds.iter().map(ToString::to_string).collect(),
         handlers: inspection.declared.iter().map(DeclaredOut::from).collect(),
+        gets: effective.iter().map(GetsOut::from).collect(),
         memory_bytes_initial: inspection.memory_bytes_initial,
         needs: inspection.build.as_ref().map(NeedsOut::from),
         imports: &inspection.imports,
@@ -243,6 +342,24 @@ fn show(out: &mut Out, answer: &CheckOut<'_>) {
                 or_default(handler.max_attempts.map(|n| n.to_string()))
             ),
         ));
+        let asks = handler.asks.in_short();
+        if !asks.is_empty() {
+            fields.push(("asks for", asks));
+        }
+    }
+    for gets in &answer.gets {
+        let LimitsOut { timeout_ms, memory_bytes, .. } = gets.limits;
+        let reach = if gets.grants_in_short.is_empty() { "nothing" } else { &gets.grants_in_short };
+        fields.push((
+            "gets",
+            format!(
+                "{}: timeout {timeout_ms} ms, memory {} MiB, attempts {}; reaches {reach}",
+                gets.kind,
+                memory_bytes >> 20,
+                gets.max_attempts
+            ),
+        ));
+        fields.extend(gets.notes.iter().map(|text| ("note", text.clone())));
     }
     for (name, list) in
         [("producers", answer.producers), ("imports", answer.imports), ("exports", answer.exports)]

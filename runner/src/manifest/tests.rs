@@ -569,3 +569,66 @@ fn a_ceiling_is_as_strict_as_a_manifest() {
         assert!(problems[0].contains(said), "{text}: {problems:?}");
     }
 }
+
+/// The page for users, of which every example is read and every key is looked for.
+const PAGE: &str = include_str!("../../../docs/manifest.md");
+
+/// The examples of the page for a file of this name.
+fn examples(file: &str) -> Vec<&'static str> {
+    let blocks = PAGE.split("```toml\n").skip(1).filter_map(|rest| rest.split("```").next());
+    blocks.filter(|block| block.lines().next().is_some_and(|first| first.ends_with(file))).collect()
+}
+
+#[test]
+fn the_examples_of_the_page_are_what_they_say() {
+    let manifests = examples("order_close.toml");
+    assert!(manifests.len() >= 6, "{manifests:?}");
+    let [ceiling] = examples("hourhand.toml")[..] else { panic!("one example of a ceiling") };
+    let operator = operator(&ceiling.replace("SIGNING_KEY", "SECRET"));
+    for text in manifests {
+        let effective = effective(&name("order_close"), None, Some(&read(text)), &operator);
+        let effective = effective.unwrap_or_else(|problems| panic!("{text}\n{problems}"));
+        // The ceiling of the page has one secret less, to show that it can.
+        let surprising = effective.notes.iter().find(|note| !note.contains("signing"));
+        assert_eq!(surprising, None, "{text}");
+    }
+}
+
+#[test]
+fn the_page_has_every_key_and_default() {
+    // Each table says its own keys when it is asked for one that it does not have.
+    for (text, read) in [
+        ("none = 1", false),
+        ("[retention]\nnone = 1", false),
+        ("[retry]\nnone = 1", false),
+        ("[allow]\nnone = 1", false),
+        ("[allow.http_limits]\nnone = 1", false),
+        ("[allow.state]\nnone = 1", false),
+        ("[allow.enqueue]\nkinds = ['a']\nnone = 1", false),
+        ("[ceiling]\nnone = 1", true),
+        ("[ceiling.allow]\nnone = 1", true),
+    ] {
+        let problems = if read { operator_settings(text).unwrap_err().0 } else { wrong(text) };
+        let keys = problems[0].split("expected one of ").nth(1).expect("a list of keys");
+        for key in keys.split(", ") {
+            let forms = [format!("`{key}`"), format!("{key} = "), format!("[{key}]"), format!(".{key}]")];
+            assert!(forms.iter().any(|form| PAGE.contains(form)), "{text}: {key}");
+        }
+    }
+    let defaults = Limits::default();
+    let http = crate::grants::HttpGrant::default();
+    for default in [
+        format!("| `timeout` | `\"{}\"` |", document::units_of_ms(defaults.timeout_ms)),
+        format!("| `memory` | `\"{}\"` |", document::units_of_bytes(defaults.memory_bytes)),
+        format!("| `output` | `\"{}\"` |", document::units_of_bytes(defaults.output_bytes as u64)),
+        format!("| `logs` | `\"{}\"` |", document::units_of_bytes(defaults.log_bytes as u64)),
+        format!("| `attempts` | {MAX_ATTEMPTS_DEFAULT} |"),
+        format!("requests = {} ", http.requests_max),
+        format!("connections = {} ", http.connections_max),
+        format!("sent = \"{}\" ", document::units_of_bytes(http.sent_bytes_max)),
+        format!("received = \"{}\" ", document::units_of_bytes(http.received_bytes_max)),
+        format!("timeout = \"{}\" ", document::units_of_ms(http.timeout_ms)),
+    ] {
+        assert!(PAGE.contains(&default), "{default}");
+    }
+}

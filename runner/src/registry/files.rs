@@ -227,6 +227,27 @@ mod tests {
     }
 
     #[test]
+    fn a_broken_manifest_from_the_future_or_without_rest_is_said_all_the_same() {
+        let mut folder = Folder::new();
+        let future = manifest_of(2, 5, WALL_MS + 3_600_000);
+        folder.scan_manifest(0, future);
+        assert!(folder.scan_manifest(300, future));
+        folder.read(future, "timeout = ");
+        assert!(folder.scan_manifest(2_400, future));
+        folder.read(future, "timeout = ");
+        assert!(folder.manifest().problem().is_some() && !folder.manifest().undecided());
+
+        let mut folder = Folder::new();
+        for step in 0..130 {
+            let manifest = manifest_of(2, 5, WALL_MS + step * 100);
+            if folder.scan_manifest(step * 100, manifest) {
+                folder.read(manifest, "timeout = ");
+            }
+        }
+        assert!(folder.manifest().problem().is_some());
+    }
+
+    #[test]
     fn a_manifest_touched_without_end_is_read_every_two_seconds() {
         let mut folder = Folder::new();
         let mut reads = 0;

@@ -140,7 +140,7 @@ impl TrackedManifest {
                 self.settled = Some(id);
             }
             // Perhaps somebody still writes it: it is looked at once more.
-            ManifestRead::Broken(_) if Duration::from_millis(id.age_ms(wall_ms)) < HOLD_BACK => {}
+            ManifestRead::Broken(_) if self.is_young(&id, now, wall_ms) => {}
             ManifestRead::Broken(message) => {
                 self.fail(message, wall_ms);
                 self.settled = Some(id);
@@ -148,6 +148,14 @@ impl TrackedManifest {
             ManifestRead::Unreadable(message) => self.fail(message, wall_ms),
             ManifestRead::Changed => self.tried_at = None,
         }
+    }
+
+    /// By its own time, by the time that we have seen it, and by that since which it has not come to rest: its own may be in the
+    /// future.
+    fn is_young(&self, id: &FileId, now: Monotonic, wall_ms: u64) -> bool {
+        Duration::from_millis(id.age_ms(wall_ms)) < HOLD_BACK
+            && now.duration_since(self.changed_at) < HOLD_BACK
+            && now.duration_since(self.unsettled_at) < RESTLESS
     }
 
     fn fail(&mut self, message: String, since_ms: u64) {

@@ -5,11 +5,13 @@
 
 use std::path::Path;
 
-use crate::manifest;
+use crate::config::Problems;
+use crate::manifest::{self, Effective, Manifest, Operator};
 use crate::names::Name;
-use crate::sandbox::{Inspection, inspect};
+use crate::sandbox::{Inspection, inspect_within};
 
 use super::RegistryConfig;
+use super::manifests::manifest_beside;
 
 /// What a runner would make of a module file.
 #[derive(Debug)]
@@ -18,29 +20,62 @@ pub struct Verdict {
     pub inspection: Inspection,
     /// The kinds that it serves, or would if nothing else stood against it.
     pub kinds: Vec<Name>,
+    /// What each of them gets: module, manifest and ceiling together. Empty where they do not agree.
+    pub effective: Vec<(Name, Effective)>,
     /// Why a runner does not serve it.
     pub refusal: Option<String>,
 }
 
-/// Looks at the file `path` with these bytes as a runner would, without running anything. Blocking: it
-/// compiles the module.
-pub fn verdict(path: &Path, bytes: &[u8]) -> Verdict {
+/// Looks at the file `path` with these bytes, and at the manifest beside it, as a runner of `operator` would, whose handlers
+/// may have `memory_bytes_max`; without running anything. Blocking: it compiles the module.
+pub fn verdict(path: &Path, bytes: &[u8], operator: &Operator, memory_bytes_max: u64) -> Verdict {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let looked_at = stem(&name);
     let stem = looked_at.unwrap_or(&name);
-    let inspection = inspect(stem, bytes);
+    let inspection = inspect_within(stem, bytes, memory_bytes_max);
     let bytes_max = RegistryConfig::new(Default::default()).module_bytes_max;
     let by_name = refused_unread(stem, bytes.len() as u64, bytes_max);
     let unseen = || "a runner looks at *.wasm only, and at no file whose name begins with a dot".to_owned();
     let refused = by_name
         .or_else(|| inspection.refusal.as_ref().map(ToString::to_string))
         .or_else(|| looked_at.is_none().then(unseen));
-    let (kinds, refusal) = match manifest::kinds(stem, &inspection.declared, None) {
-        Ok(_) if is_reserved(stem) => (Vec::new(), refused),
-        Ok(kinds) => (kinds, refused),
-        Err(no_kind) => (Vec::new(), refused.or(Some(no_kind.to_string()))),
+    let nothing = |refusal| Verdict {
+        kinds: Vec::new(),
+        effective: Vec::new(),
+        refusal,
+        inspection: inspection.clone(),
     };
-    Verdict { inspection, kinds, refusal }
+    if is_reserved(stem) {
+        return nothing(refused);
+    }
+    let manifest = match manifest_beside(path) {
+        Ok(manifest) => manifest,
+        Err(problems) => return nothing(refused.or(Some(problems.to_string()))),
+    };
+    let kinds = match manifest::kinds(stem, &inspection.declared, manifest.as_ref()) {
+        Ok(kinds) => kinds,
+        Err(no_kind) => return nothing(refused.or(Some(no_kind.to_string()))),
+    };
+    match effective(&kinds, &inspection, manifest.as_ref(), operator) {
+        Ok(effective) => Verdict { inspection, kinds, effective, refusal: refused },
+        Err(problems) => {
+            let refusal = refused.or(Some(problems.to_string()));
+            Verdict { inspection, kinds, effective: Vec::new(), refusal }
+        }
+    }
+}
+
+fn effective(
+    kinds: &[Name],
+    inspection: &Inspection,
+    manifest: Option<&Manifest>,
+    operator: &Operator,
+) -> Result<Vec<(Name, Effective)>, Problems> {
+    let of = |kind: &Name| {
+        let declared = inspection.declared.iter().find(|declared| declared.kind == *kind);
+        Ok((kind.clone(), manifest::effective(kind, declared, manifest, operator)?))
+    };
+    kinds.iter().map(of).collect()
 }
 
 /// The stem of a module file's name, or `None` for a file that a runner does not look at.

@@ -58,7 +58,7 @@ fn core_role(facts: &Facts) -> Result<Role, LoadError> {
     let exports = |name: &str| facts.exports.iter().any(|export| export == name);
     if exports("_start") {
         return match facts.imports.iter().find(|import| !import.starts_with(WASI_PREVIEW1)) {
-            None => Ok(Role::Command),
+            None => not_too_old(facts).map(|()| Role::Command),
             Some(import) => refused(
                 &format!(
                     "it is a command (exports _start) that imports {import}, and commands are given WASI only"
@@ -75,6 +75,30 @@ fn core_role(facts: &Facts) -> Result<Role, LoadError> {
         "it exports no handler (hourhand:job/handler) and is no command (_start)"
     };
     refused(what, HOW_TO_BUILD_EITHER)
+}
+
+/// Refuses commands of C libraries from before 2023. Their allocator takes for its own all memory that is there when it is
+/// first used, and the adapter's state has been put there by then: they would run, and compute nonsense.
+fn not_too_old(facts: &Facts) -> Result<(), LoadError> {
+    const FIXED: (u32, u32, u32) = (15, 0, 7);
+    let tool = |word: &str| facts.producers.iter().find(|producer| producer.contains(word));
+    match tool("clang ").filter(|clang| clang_version(clang).is_some_and(|version| version < FIXED)) {
+        // Rust comes with a C library of its own.
+        Some(clang) if tool("rustc ").is_none() => refused(
+            &format!(
+                "it is a command built with {clang}, whose C library misuses memory that WASI 0.2 needs"
+            ),
+            "build it with a compiler and a wasi-libc of 2023 or newer, say zig cc: see docs/handlers.md",
+        ),
+        _ => Ok(()),
+    }
+}
+
+/// The numbers in `Debian clang 14.0.6`.
+fn clang_version(producer: &str) -> Option<(u32, u32, u32)> {
+    let (_, after) = producer.split_once("clang ")?;
+    let mut numbers = after.split(|c: char| !c.is_ascii_digit()).map(str::parse);
+    Some((numbers.next()?.ok()?, numbers.next()?.ok()?, numbers.next()?.ok()?))
 }
 
 fn component_role(facts: &Facts) -> Result<Role, LoadError> {

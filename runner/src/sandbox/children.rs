@@ -1,13 +1,15 @@
 //! Jobs that a run enqueues: checked against what its manifest grants, and kept until it completes.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use sha2::{Digest, Sha256};
 
-use crate::effects::{CHILDREN_BYTES_MAX, CHILDREN_MAX, META_DEPTH, META_PARENT};
+use crate::clock;
+use crate::effects::{CHILDREN_BYTES_MAX, CHILDREN_LANES_MAX, CHILDREN_MAX, META_DEPTH, META_PARENT};
 use crate::grants::EnqueueGrant;
-use crate::job::{Due, NewJob, OnConflict, Priority};
+use crate::job::{DELAY_MS_MAX, Due, NewJob, OnConflict, Priority};
 use crate::names::{JobId, Name};
 use crate::outcome::capped;
 
@@ -60,6 +62,8 @@ impl Incarnation {
 /// What a run has enqueued so far.
 pub(super) struct Children {
     jobs: Vec<NewJob>,
+    /// Queue and kind of each.
+    lanes: BTreeSet<(Name, Name)>,
     payload_bytes: usize,
     id_prefix: Option<String>,
     parent: Parent,
@@ -92,7 +96,7 @@ impl Children {
             // Whoever enqueues may have written anything there.
             depth: depths.filter_map(|(_, depth)| depth.parse().ok()).max().unwrap_or(0),
         };
-        Self { jobs: Vec::new(), payload_bytes: 0, id_prefix: None, parent }
+        Self { jobs: Vec::new(), lanes: BTreeSet::new(), payload_bytes: 0, id_prefix: None, parent }
     }
 
     /// Takes a job, and says what its id will be. `manifest` is the file that grants.
@@ -138,6 +142,14 @@ impl Children {
             on_conflict: OnConflict::Keep,
         };
         child.validate().map_err(Refusal::Invalid)?;
+        not_too_far(child.due, clock::wall_ms()).map_err(Refusal::Invalid)?;
+        let lane = (child.queue.clone(), child.kind.clone());
+        if self.lanes.len() >= CHILDREN_LANES_MAX && !self.lanes.contains(&lane) {
+            return Err(Refusal::Limit(format!(
+                "the jobs that an attempt enqueues may go to at most {CHILDREN_LANES_MAX} queues and kinds"
+            )));
+        }
+        self.lanes.insert(lane);
         self.payload_bytes += child.payload.len();
         self.jobs.push(child);
         Ok(id.to_string())
@@ -187,6 +199,17 @@ impl Children {
         meta.push((META_DEPTH.to_owned(), self.parent.depth.saturating_add(1).to_string()));
         meta.push((META_PARENT.to_owned(), self.parent.place.clone()));
         meta
+    }
+}
+
+/// The store judges by its own clock when the job completes: what it would not take is refused here, with a day for the clocks to differ.
+fn not_too_far(due: Due, now_ms: u64) -> Result<(), String> {
+    const DAY_MS: u64 = 86_400_000;
+    match due {
+        Due::At(ms) if ms > now_ms + DELAY_MS_MAX - DAY_MS => {
+            Err(format!("due time {ms} ms: expected at most 100 years ahead"))
+        }
+        _ => Ok(()),
     }
 }
 
@@ -296,6 +319,14 @@ mod tests {
         assert!(matches!(add(child("no name")), Err(Refusal::Invalid(_))));
         let large = jobs::NewJob { payload: vec![0; (1 << 20) + 1], ..child("part") };
         assert!(matches!(add(large), Err(Refusal::Invalid(_))));
+        for due in
+            [jobs::Due::At(clock::wall_ms() + DELAY_MS_MAX), jobs::Due::In(u64::MAX), jobs::Due::At(u64::MAX)]
+        {
+            assert!(
+                matches!(add(jobs::NewJob { due, ..child("part") }), Err(Refusal::Invalid(_))),
+                "{due:?}"
+            );
+        }
         for _ in 0..3 {
             add(child("mail.now")).unwrap();
         }
@@ -309,6 +340,20 @@ mod tests {
         let mut children = Children::of(&parent(&[(META_DEPTH, "2")]));
         let refusal = children.add(child("part"), &grant(&["part"]), "report.toml").unwrap_err();
         assert!(matches!(refusal, Refusal::Limit(_)), "{}", text(&refusal));
+    }
+
+    #[test]
+    fn queues_are_bounded() {
+        let mut children = Children::of(&parent(&[]));
+        let grant = EnqueueGrant { jobs_max: 1_000, ..grant(&["*"]) };
+        let mut add = |queue: usize| {
+            children.add(jobs::NewJob { queue: Some(format!("q{queue}")), ..child("part") }, &grant, "m")
+        };
+        for queue in 0..CHILDREN_LANES_MAX {
+            add(queue).unwrap();
+        }
+        assert!(matches!(add(CHILDREN_LANES_MAX), Err(Refusal::Limit(_))));
+        add(7).unwrap();
     }
 
     #[test]

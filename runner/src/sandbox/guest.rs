@@ -11,6 +11,7 @@ use crate::effects::Effects;
 
 use super::children::Children;
 use super::command::Command;
+use super::dirs;
 use super::http::GuestHttp;
 use super::limiter::JobMemory;
 use super::load::Module;
@@ -59,17 +60,25 @@ pub(super) struct PanicReport {
     pub(super) line: u32,
 }
 
+/// What ends a run, and what hears of it.
+pub(super) struct Bounds {
+    pub(super) memory: JobMemory,
+    pub(super) deadline: Monotonic,
+    pub(super) stop: StopSignal,
+    pub(super) log: Arc<JobLog>,
+}
+
 impl GuestState {
+    /// # Errors
+    /// What its grants name and cannot be given.
     pub(super) fn new(
         module: &Module,
         job: &GuestJob,
-        memory: JobMemory,
-        deadline: Monotonic,
-        stop: StopSignal,
-        log: Arc<JobLog>,
+        bounds: Bounds,
         http: GuestHttp,
         command: Option<Command>,
-    ) -> Self {
+    ) -> Result<Self, String> {
+        let Bounds { memory, deadline, stop, log } = bounds;
         let mut resources = ResourceTable::new();
         resources.set_max_capacity(RESOURCES_MAX);
         // The builder's defaults grant nothing: no files, no network, no environment, no arguments,
@@ -83,10 +92,10 @@ impl GuestState {
             command.set_up(&mut wasi);
         }
         let offer = http.offer().clone();
-        wasi.envs(&offer.grants.env);
+        dirs::give(&mut wasi, &offer.grants)?;
         let wasi = wasi.build();
         let children = offer.grants.enqueue.as_ref().map(|_| Box::new(Children::of(job)));
-        Self {
+        Ok(Self {
             wasi,
             resources,
             memory,
@@ -104,7 +113,7 @@ impl GuestState {
             remembered: None,
             module: module.clone(),
             command,
-        }
+        })
     }
 
     /// The file that says what it may reach.

@@ -9,10 +9,14 @@ mod body;
 mod client;
 mod fault;
 mod job;
+mod link;
 mod resolve;
 mod send;
 mod target;
 mod tls;
+
+#[cfg(test)]
+mod tests;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -30,6 +34,7 @@ use super::services::Offer;
 
 pub(super) use client::Client;
 use job::JobCalls;
+pub(super) use link::link;
 pub use resolve::Resolver;
 
 /// What a set of header fields may take, in bytes of the host's memory.
@@ -90,7 +95,8 @@ impl Hooks {
     fn calls(&mut self) -> &mut (Arc<JobCalls>, JoinSet<()>) {
         self.calls.get_or_insert_with(|| {
             let (client, log) = (Arc::clone(&self.client), Arc::clone(&self.log));
-            let calls = JobCalls::new(client, self.offer.clone(), self.module.clone(), self.deadline, log);
+            let manifest = format!("{}.toml", self.module.name());
+            let calls = JobCalls::new(client, self.offer.clone(), manifest, self.deadline, log);
             (Arc::new(calls), JoinSet::new())
         })
     }

@@ -40,6 +40,11 @@ pub struct Inspection {
 
 /// Looks at the module in `bytes`; `name` is its file stem. Compiles it, and runs nothing. Blocking.
 pub fn inspect(name: &str, bytes: &[u8]) -> Inspection {
+    inspect_within(name, bytes, SandboxConfig::default().memory_bytes_max)
+}
+
+/// The same for a runner whose handlers may have this much memory, in bytes.
+pub fn inspect_within(name: &str, bytes: &[u8], memory_bytes_max: u64) -> Inspection {
     let mut inspection = Inspection {
         sha256: hex(&Sha256::digest(bytes)),
         size_bytes: bytes.len() as u64,
@@ -66,16 +71,16 @@ pub fn inspect(name: &str, bytes: &[u8]) -> Inspection {
     inspection.exports = facts.exports;
     inspection.memory_bytes_initial = Some(facts.memory_bytes_initial);
     inspection.producers = facts.producers;
-    match try_load(name, bytes) {
+    match try_load(name, bytes, memory_bytes_max) {
         Ok(module) => inspection.build = Some(module.build().clone()),
         Err(refusal) => inspection.refusal = Some(refusal),
     }
     inspection
 }
 
-fn try_load(name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
+fn try_load(name: &str, bytes: &[u8], memory_bytes_max: u64) -> Result<Module, LoadError> {
     // As strict as a runner: with a pool, of one slot.
-    let config = SandboxConfig { concurrency: 1, ..SandboxConfig::default() };
+    let config = SandboxConfig { concurrency: 1, memory_bytes_max, ..SandboxConfig::default() };
     let (engine, _) = engine::build(&config).map_err(|error| LoadError::Compile(error.to_string()))?;
     let loader = Loader::new(&engine, None, config.memory_bytes_max, true).map_err(LoadError::Compile)?;
     loader.load(name, bytes)

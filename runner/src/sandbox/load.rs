@@ -18,7 +18,7 @@ use super::cache::CodeCache;
 use super::engine::{MEMORIES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX};
 use super::facts::{self, Facts, Form};
 use super::guest::GuestState;
-use super::{Declared, LoadError, Role, check, stranger, wrap};
+use super::{Declared, LoadError, Role, check, http, stranger, wrap};
 
 /// Longer than this, nobody waits for a compilation.
 const COMPILE_TIME_MAX: Duration = Duration::from_secs(120);
@@ -113,8 +113,7 @@ impl Loader {
         // not being loaded, because the standard libraries of most languages import all of it.
         wasmtime_wasi::p2::add_to_linker_async(&mut linker).map_err(|error| format!("{error:#}"))?;
         // Requests go where the handler's grants allow.
-        wasmtime_wasi_http::p2::add_only_http_to_linker_async(&mut linker)
-            .map_err(|error| format!("{error:#}"))?;
+        http::link(&mut linker).map_err(|error| format!("{error:#}"))?;
         JobHandler::add_to_linker::<GuestState, HasSelf<GuestState>>(&mut linker, |state| state)
             .map_err(|error| format!("{error:#}"))?;
         Ok(Self {

@@ -13,12 +13,12 @@ use wasmtime::{Engine, Store, StoreContextMut, UpdateDeadline};
 use wasmtime_wasi::I32Exit;
 
 use crate::clock;
-use crate::outcome::RunEnd;
+use crate::outcome::{Reason, RunEnd};
 
 use super::bindings::hourhand::job::types::{Failure, Job};
 use super::classify::{self, Ended};
 use super::command::Command;
-use super::guest::GuestState;
+use super::guest::{Bounds, GuestState};
 use super::http::{Client, GuestHttp};
 use super::limiter::{Guest, JobMemory, MemoryMeter};
 use super::load::{Entry, Module};
@@ -70,7 +70,14 @@ pub(super) async fn run(
         Entry::Handler(_) => None,
         Entry::Command(_) => Some(Command::new(module.name(), &job, ends_at(timeout), limits.output_bytes)),
     };
-    let state = GuestState::new(module, &job, memory, deadline, stop.clone(), log, http, command);
+    let bounds = Bounds { memory, deadline, stop: stop.clone(), log };
+    let state = match GuestState::new(module, &job, bounds, http, command) {
+        Ok(state) => state,
+        Err(message) => {
+            let end = RunEnd::Failed { reason: Reason::Denied, message, after_ms: None };
+            return RunReport { end, memory_bytes_peak: 0, effects: None };
+        }
+    };
     let sliced = state.sliced.clone();
     let mut store = new_store(&ground.engine, state, limits);
 

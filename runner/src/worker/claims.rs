@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::lanes::Lanes;
+use super::lanes::{Lanes, reached_a_bound};
 use super::outage::Pace;
 use super::run_job::give_back;
 use super::{InHand, Worker};
@@ -50,6 +50,8 @@ enum Next {
     AtOnce,
     /// A job falls due then, or it is time for another look; any signal ends the wait.
     At(Monotonic),
+    /// The same while a kind has all the jobs that it may have at once: the end of one ends the wait too.
+    AtOrSlot(Monotonic),
     /// All slots are busy, or memory for more is not sure.
     Slot,
     /// Guests have all the memory that they may have together, or one was just refused what it wanted: it
@@ -67,6 +69,13 @@ impl Next {
                 tokio::select! {
                     () = tokio::time::sleep_until(at.into()) => {}
                     () = worker.wake.notified() => {}
+                }
+            }
+            Self::AtOrSlot(at) => {
+                tokio::select! {
+                    () = tokio::time::sleep_until(at.into()) => {}
+                    () = worker.wake.notified() => {}
+                    () = worker.hand.changed.notified() => {}
                 }
             }
             Self::Slot => {
@@ -97,11 +106,16 @@ impl Claimer {
         }
         let mut next_due: Option<Monotonic> = None;
         let mut claimed_any = false;
-        for window in self.lanes.windows(CLAIM_LANES_MAX) {
+        let mut bounded = false;
+        for mut window in self.lanes.windows(CLAIM_LANES_MAX) {
             worker.progress.claim();
+            bounded |= self.lanes.within_bounds(&mut window, |kind| worker.hand.busy(kind));
+            if window.is_empty() {
+                continue;
+            }
             let room = worker.hand.room();
             let running = worker.hand.counts().running;
-            let due_max = worker.shortage.bounded(room.due.min(BATCH_MAX), running, &worker.sandbox);
+            let due_max = worker.shortage.bounded(room.due.min(BATCH_MAX), running, worker);
             if due_max == 0 {
                 return Next::Slot;
             }
@@ -127,18 +141,22 @@ impl Claimer {
                 next_due = Some(next_due.map_or(at, |known| known.min(at)));
             }
             self.say_damage(claimed.damaged);
+            self.lanes.served(&request.lanes, &claimed.jobs);
+            bounded |= reached_a_bound(&request.lanes, &claimed.jobs);
             take(worker, claimed, clock);
             // Only now: an audit takes a lease that is neither in flight nor in the hand for lost.
             worker.claim_ended();
         }
-        worker.saw_nothing_due.store(next_due.is_none() && !claimed_any, Relaxed);
+        worker.saw_nothing_due.store(next_due.is_none() && !claimed_any && !bounded, Relaxed);
         self.succeeded(worker);
         let now = monotonic();
         match next_due {
             Some(at) if at <= now => Next::AtOnce,
-            Some(at) => Next::At(at.min(now + LOOK_EVERY)),
             None if claimed_any => Next::AtOnce,
-            None => Next::At(now + LOOK_EVERY),
+            at => {
+                let at = at.unwrap_or(now + LOOK_EVERY).min(now + LOOK_EVERY);
+                if bounded { Next::AtOrSlot(at) } else { Next::At(at) }
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock::StoreClock;
+use crate::names::Name;
 use crate::queue::{ClaimedJob, Lease, Store};
 use crate::sandbox::{JobLog, Stop, StopSignal};
 
@@ -43,6 +44,7 @@ pub(crate) struct Running {
 
 struct Entry {
     record: u64,
+    kind: Name,
     suspect: bool,
     place: Place,
 }
@@ -61,6 +63,8 @@ struct Inner {
     running: usize,
     held: usize,
     suspects: usize,
+    /// Jobs of each kind that are held or run; a kind without any is not there.
+    busy: HashMap<Name, u32>,
 }
 
 /// What may be claimed now.
@@ -106,12 +110,20 @@ impl Hand {
         Room { due, ahead: due.saturating_sub(inner.held), suspect: inner.suspects == 0 }
     }
 
+    /// Jobs of a kind that are held or run.
+    pub(crate) fn busy(&self, kind: &Name) -> u32 {
+        self.inner.lock().busy.get(kind).copied().unwrap_or(0)
+    }
+
     /// Takes a slot for a job that is due. False when held jobs took the slots while the claim was on
     /// its way: the job is then [`Place::Ending`], to be given back.
     pub(crate) fn start(&self, job: &ClaimedJob, running: Arc<Running>) -> bool {
         let mut inner = self.inner.lock();
         let has_slot = inner.running < self.slots;
         inner.running += usize::from(has_slot);
+        if has_slot {
+            inner.begin(&job.job.kind);
+        }
         inner.add(job, if has_slot { Place::Running(running) } else { Place::Ending });
         has_slot
     }
@@ -120,6 +132,7 @@ impl Hand {
     pub(crate) fn hold(&self, job: InHand) {
         let mut inner = self.inner.lock();
         inner.held += 1;
+        inner.begin(&job.claimed.job.kind);
         let token = job.claimed.lease.token;
         inner.add(&job.claimed, Place::Ending);
         if let Some(entry) = inner.entries.get_mut(&token) {
@@ -136,6 +149,7 @@ impl Hand {
             return Moment::NoSlot(job);
         }
         inner.running += 1;
+        inner.begin(&job.claimed.job.kind);
         if let Some(entry) = inner.entries.get_mut(&token) {
             entry.place = Place::Running(running(&job));
         }
@@ -161,7 +175,9 @@ impl Hand {
             && matches!(entry.place, Place::Running(_))
         {
             entry.place = Place::Ending;
+            let kind = entry.kind.clone();
             inner.running -= 1;
+            inner.end(&kind);
         }
         drop(inner);
         self.changed.notify_one();
@@ -176,8 +192,9 @@ impl Hand {
                 match entry.place {
                     Place::Held(_) => inner.held -= 1,
                     Place::Running(_) => inner.running -= 1,
-                    Place::Ending => {}
+                    Place::Ending => continue,
                 }
+                inner.end(&entry.kind);
             }
         }
         drop(inner);
@@ -240,7 +257,26 @@ impl Inner {
     fn add(&mut self, job: &ClaimedJob, place: Place) {
         let suspect = is_suspect(job);
         self.suspects += usize::from(suspect);
-        self.entries.insert(job.lease.token, Entry { record: job.lease.record, suspect, place });
+        let entry = Entry { record: job.lease.record, kind: job.job.kind.clone(), suspect, place };
+        self.entries.insert(job.lease.token, entry);
+    }
+
+    /// A job of this kind is held or runs from now on.
+    fn begin(&mut self, kind: &Name) {
+        match self.busy.get_mut(kind) {
+            Some(busy) => *busy += 1,
+            None => _ = self.busy.insert(kind.clone(), 1),
+        }
+    }
+
+    /// One of them is not any more.
+    fn end(&mut self, kind: &Name) {
+        if let Some(busy) = self.busy.get_mut(kind) {
+            *busy -= 1;
+            if *busy == 0 {
+                self.busy.remove(kind);
+            }
+        }
     }
 
     fn take_held(&mut self, token: u64) -> Option<Box<InHand>> {
@@ -248,6 +284,7 @@ impl Inner {
         match std::mem::replace(&mut entry.place, Place::Ending) {
             Place::Held(job) => {
                 self.held -= 1;
+                self.end(&job.claimed.job.kind);
                 Some(job)
             }
             other => {

@@ -12,7 +12,7 @@ use super::outage::Pace;
 use super::{Running, Worker};
 use crate::effects::StateChange;
 use crate::job::NewJob;
-use crate::outcome::Outcome;
+use crate::outcome::{MESSAGE_BYTES_MAX, Outcome, Reason, capped};
 use crate::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, LogWrite, Settled, Settlement, StoreError};
 
 /// An outcome, and the run whose log goes with it.
@@ -114,7 +114,7 @@ async fn write_logs(worker: &Worker, batch: &[Ended]) {
 
 /// Tries until the store has answered for every outcome.
 async fn write_outcomes(worker: &Worker, batch: Vec<Ended>) {
-    let settlements: Vec<Settlement> = batch.into_iter().map(|ended| ended.settlement).collect();
+    let mut settlements: Vec<Settlement> = batch.into_iter().map(|ended| ended.settlement).collect();
     let mut pace = Pace::default();
     loop {
         worker.progress.settle();
@@ -126,6 +126,11 @@ async fn write_outcomes(worker: &Worker, batch: Vec<Ended>) {
                 say_conflicts(worker, &settlements, &answers);
                 worker.hand.settled(settlements.iter().map(|s| s.lease.token));
                 return;
+            }
+            Err(StoreError::Invalid(message))
+                if settlements.len() == 1 && settlements[0].effects.is_some() =>
+            {
+                without_effects(worker, &mut settlements[0], &message);
             }
             Err(StoreError::Invalid(message)) if settlements.len() == 1 => {
                 // Waiting cannot mend it. The lease stays until this session ends: the job runs again then.
@@ -147,6 +152,15 @@ async fn write_outcomes(worker: &Worker, batch: Vec<Ended>) {
             }
         }
     }
+}
+
+/// What a job did cannot be written, and could not the next time either: it has not completed.
+fn without_effects(worker: &Worker, settlement: &mut Settlement, why: &str) {
+    tracing::warn!(kind = %settlement.lane.kind, record = settlement.lease.record, why, "the store does not take what a job did");
+    let message = capped(format!("the store does not take what it did: {why}"), MESSAGE_BYTES_MAX);
+    settlement.outcome = Outcome::Dead { reason: Reason::Error, message };
+    settlement.retention = worker.config.retention_dead;
+    settlement.effects = None;
 }
 
 /// Runs that are done again, because somebody changed meanwhile what they had read. Normal, unless it does not end.

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 
+use super::Worker;
 use crate::clock::{Monotonic, monotonic};
-use crate::sandbox::{Limits, Sandbox};
+use crate::sandbox::Limits;
 use crate::telemetry::Throttled;
 
 /// For so long after a refusal no more jobs are claimed than surely fit.
@@ -50,13 +51,15 @@ impl Shortage {
 
     /// How many of `wanted` jobs to claim beside those that run: all of them, or as many as surely have
     /// room together when each takes all that it may. One at least while none runs.
-    pub(super) fn bounded(&self, wanted: usize, running: usize, sandbox: &Sandbox) -> usize {
+    pub(super) fn bounded(&self, wanted: usize, running: usize, worker: &Worker) -> usize {
         let careful = self.state.lock().careful_until.is_some_and(|until| monotonic() < until);
         if !careful {
             return wanted;
         }
-        let fit =
-            usize::try_from(sandbox.memory_cap() / Limits::default().memory_bytes).unwrap_or(usize::MAX);
+        let snapshot = worker.registry.snapshot();
+        let most = snapshot.handlers.values().map(|handler| handler.limits.memory_bytes).max();
+        let most = most.unwrap_or(Limits::default().memory_bytes).max(1);
+        let fit = usize::try_from(worker.sandbox.memory_cap() / most).unwrap_or(usize::MAX);
         wanted.min(fit.max(1).saturating_sub(running))
     }
 }

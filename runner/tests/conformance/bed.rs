@@ -160,10 +160,7 @@ impl<'a> Hand<'a> {
 
     /// A request for due jobs of some kinds' own queues.
     pub(crate) fn request(&mut self, kinds: &[&str], due_max: usize) -> ClaimRequest {
-        let lanes = kinds
-            .iter()
-            .map(|kind| LaneClaim { lane: lane(kind), max_attempts: 5, weight: 1, kind_max: None })
-            .collect();
+        let lanes = kinds.iter().map(|kind| LaneClaim::new(lane(kind), 5)).collect();
         ClaimRequest {
             session: self.session.clone(),
             lanes,

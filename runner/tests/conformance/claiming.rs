@@ -157,6 +157,89 @@ pub(crate) async fn kinds_take_turns_whatever_their_queues<B: Bed>(bed: B) {
     }
 }
 
+pub(crate) async fn a_kind_has_as_many_turns_as_its_weight<B: Bed>(bed: B) {
+    let store = bed.store();
+    for kind in ["heavy", "light", "few"] {
+        enqueue_all(store, &vec![job(kind); if kind == "few" { 2 } else { 100 }]).await;
+    }
+    let mut hand = Hand::new(store, "s");
+    let mut request = hand.request(&["light", "heavy", "few"], 42);
+    request.lanes[1].weight = 4;
+    let got = hand.send(request.clone()).await.jobs;
+    let of = |kind: &str| got.iter().filter(|c| c.job.kind.as_str() == kind).count();
+    assert_eq!(
+        (of("heavy"), of("light"), of("few")),
+        (32, 8, 2),
+        "what one does not use goes by weight as well"
+    );
+    let first: Vec<&str> = got[..6].iter().map(|c| c.job.kind.as_str()).collect();
+    assert_eq!(first, ["light", "heavy", "heavy", "heavy", "heavy", "few"]);
+    for (ask, heavy) in [(1, 0), (3, 2), (5, 4), (11, 8)] {
+        let request = ClaimRequest { due_max: ask, ..next_of(&mut hand, &request) };
+        let got = hand.send(request).await.jobs;
+        let got_heavy = got.iter().filter(|c| c.job.kind.as_str() == "heavy").count();
+        assert_eq!((got.len(), got_heavy), (ask, heavy));
+    }
+}
+
+/// The same request with fresh tokens.
+fn next_of(hand: &mut Hand<'_>, request: &ClaimRequest) -> ClaimRequest {
+    ClaimRequest { lanes: request.lanes.clone(), ..hand.request(&[], request.due_max) }
+}
+
+pub(crate) async fn of_a_bounded_kind_no_more_are_claimed_and_no_more_are_waited_for<B: Bed>(bed: B) {
+    let store = bed.store();
+    let urgent = NewJob { priority: Priority::High, ..job("bounded") };
+    let side = NewJob { queue: name("side"), ..job("bounded") };
+    let later = NewJob { due: Due::In(5_000), ..job("bounded") };
+    enqueue_all(store, &[vec![urgent; 2], vec![side; 5], vec![later; 3], vec![job("free"); 20]].concat())
+        .await;
+    let mut hand = Hand::new(store, "s");
+    let mut request = hand.request(&["bounded", "free"], 10);
+    request.lanes.insert(0, LaneClaim::new(Lane { queue: name("side"), kind: name("bounded") }, 5));
+    let bounded = |request: &ClaimRequest, max| {
+        let mut request = request.clone();
+        let of_kind = request.lanes.iter_mut().filter(|of| of.lane.kind.as_str() == "bounded");
+        of_kind.for_each(|of| of.kind_max = Some(max));
+        request
+    };
+    let count = |jobs: &[hourhand::queue::ClaimedJob]| {
+        jobs.iter().filter(|c| c.job.kind.as_str() == "bounded").count()
+    };
+
+    // Over all its lanes and priorities, and what it may not take goes to the others.
+    let claimed = hand.send(bounded(&request, 3)).await;
+    assert_eq!((claimed.jobs.len(), count(&claimed.jobs)), (10, 3));
+    assert!(claimed.next_due_ms.is_some_and(|due_ms| due_ms * 1_000 <= claimed.now_us), "of the other kind");
+    // A kind without room is left alone.
+    let closed = ClaimRequest { due_max: 20, ..bounded(&next_of(&mut hand, &request), 0) };
+    let claimed = hand.send(closed).await;
+    assert_eq!((claimed.jobs.len(), count(&claimed.jobs), claimed.next_due_ms), (13, 0, None));
+    // Jobs that are held count too.
+    let ahead =
+        ClaimRequest { ahead_max: 5, look_ahead_ms: 10_000, ..bounded(&next_of(&mut hand, &request), 5) };
+    let claimed = hand.send(ahead).await;
+    assert_eq!((claimed.jobs.len(), claimed.next_due_ms), (5, None), "four that are due, one ahead");
+    // With room to spare, what is left is waited for.
+    let again = bounded(&next_of(&mut hand, &request), 5);
+    let claimed = hand.send(again).await;
+    assert_eq!(claimed.jobs.len(), 0);
+    assert!(claimed.next_due_ms.is_some_and(|due_ms| due_ms * 1_000 > claimed.now_us));
+}
+
+pub(crate) async fn no_job_has_more_attempts_than_the_cap<B: Bed>(bed: B) {
+    let store = bed.store();
+    for max_attempts in [Some(2), Some(900), None] {
+        enqueue_one(store, &NewJob { max_attempts, ..job("a") }).await;
+    }
+    let mut hand = Hand::new(store, "s");
+    let mut request = hand.request(&["a"], 10);
+    (request.lanes[0].max_attempts, request.lanes[0].attempts_cap) = (9, Some(3));
+    let claimed = hand.send(request).await.jobs;
+    assert_eq!(claimed.iter().map(|c| c.max_attempts).collect::<Vec<_>>(), [2, 3, 3]);
+    assert_eq!(view(store, &claimed[1].job.id).await.max_attempts, 3, "the lease holds the effective value");
+}
+
 pub(crate) async fn a_lane_that_nobody_asks_for_is_left_alone<B: Bed>(bed: B) {
     let store = bed.store();
     let other = enqueue_one(store, &job("other")).await;
@@ -232,15 +315,8 @@ pub(crate) async fn sixty_four_lanes_fit_one_claim<B: Bed>(bed: B) {
     let jobs: Vec<NewJob> = kinds.iter().flat_map(|kind| vec![job(kind); 3]).collect();
     enqueue_all(store, &jobs).await;
     let mut hand = Hand::new(store, "s");
-    let lanes = kinds
-        .iter()
-        .map(|kind| LaneClaim {
-            lane: Lane { queue: name(kind), kind: name(kind) },
-            max_attempts: 5,
-            weight: 1,
-            kind_max: None,
-        })
-        .collect();
+    let lanes =
+        kinds.iter().map(|kind| LaneClaim::new(Lane { queue: name(kind), kind: name(kind) }, 5)).collect();
     let request = ClaimRequest { lanes, ..hand.request(&[], 100) };
     let claimed = hand.send(request).await.jobs;
     assert_eq!(claimed.len(), 100);

@@ -95,12 +95,10 @@ async fn populate_and_stop(store: &dyn Store) {
     enqueue_all(store, &[NewJob { due, ..full.clone() }, NewJob { id: None, ..full }]).await;
     let mut other = Hand::new(store, "s2");
     let mut request = other.request(&[], 1);
-    request.lanes = vec![hourhand::queue::LaneClaim {
-        lane: hourhand::queue::Lane { queue: name("other"), kind: name("made") },
-        max_attempts: 5,
-        weight: 1,
-        kind_max: None,
-    }];
+    request.lanes = vec![hourhand::queue::LaneClaim::new(
+        hourhand::queue::Lane { queue: name("other"), kind: name("made") },
+        5,
+    )];
     let claimed = other.send(request).await.jobs;
     other.settle(&claimed[0], completed(b"\x00 raw")).await;
     store.reschedule(&job_ref("a", "urgent"), due).await.expect("rescheduled");

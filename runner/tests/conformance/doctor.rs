@@ -4,6 +4,7 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use hourhand::effects::Progress;
 use hourhand::job::{Due, NewJob, Priority, State};
 use hourhand::queue::{Finding, IdMemory, LogWrite, Retention, Settlement, Store};
 
@@ -28,7 +29,11 @@ pub(crate) async fn populate(store: &dyn Store) -> Hand<'_> {
         text: format!("{text} says"),
         progress: None,
     };
-    store.write_logs(&[log("runs"), log("done"), log("retried")]).await.expect("logs are taken");
+    let progress = Some(Progress { percent: 40, message: "2 of 5".to_owned() });
+    store
+        .write_logs(&[log("runs"), log("done"), LogWrite { progress, ..log("retried") }])
+        .await
+        .expect("logs are taken");
     hand.settle(of("done"), completed(b"a result")).await;
     hand.settle(of("dead"), dead()).await;
     hand.settle(of("retried"), retry(3_600_000)).await;
@@ -55,6 +60,13 @@ pub(crate) async fn populate(store: &dyn Store) -> Hand<'_> {
     hand
 }
 
+/// Puts something into two buckets of state.
+pub(crate) async fn remember(store: &dyn Store) {
+    for (bucket, key, value) in [("seen", "k", "one"), ("seen", "é", ""), ("counts", "n", "7")] {
+        store.set_state(&name(bucket), key, value.as_bytes()).await.expect("set");
+    }
+}
+
 /// What the doctor finds without mending anything.
 pub(crate) async fn findings(store: &dyn Store) -> Vec<Finding> {
     store.doctor(false).await.expect("the doctor looks")
@@ -64,6 +76,7 @@ pub(crate) async fn a_store_in_use_has_no_findings<B: Bed>(bed: B) {
     let store = bed.store();
     assert_eq!(findings(store).await, [], "an empty one");
     populate(store).await;
+    remember(store).await;
     assert_eq!(bed.audit().await, [""; 0]);
     let before = bed.contents().await;
     assert_eq!(findings(store).await, []);

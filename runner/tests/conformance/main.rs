@@ -14,6 +14,7 @@ mod crowd;
 mod damage;
 mod doctor;
 mod enqueueing;
+mod keeping;
 mod listing;
 mod model;
 mod operating;
@@ -76,6 +77,9 @@ macro_rules! conformance {
                 lanes_take_turns
                 kinds_take_turns_whatever_their_queues
                 a_lane_that_nobody_asks_for_is_left_alone
+                a_kind_has_as_many_turns_as_its_weight
+                of_a_bounded_kind_no_more_are_claimed_and_no_more_are_waited_for
+                no_job_has_more_attempts_than_the_cap
                 two_sessions_never_get_the_same_job
                 the_jobs_own_attempts_count_before_the_handlers
                 tokens_count_up_from_the_first
@@ -124,7 +128,8 @@ macro_rules! conformance {
                 changes_of_one_batch_follow_each_other
                 state_of_any_other_outcome_or_a_stale_lease_is_dropped
                 a_cancelled_job_in_conflict_does_not_come_back
-                a_conflict_keeps_place_and_priority
+                a_conflict_keeps_place_and_priority;
+            keeping:
                 operators_see_and_change_state
                 buckets_of_two_namespaces_never_meet
                 a_copy_brings_state_and_a_repeat_only_what_is_missing;

@@ -55,11 +55,8 @@ async fn jobs_that_are_read_in_vain_do_not_shorten_a_page() {
     let jobs: Vec<NewJob> = (0..240).map(|i| of(if i % 40 == 0 { "rare" } else { "common" })).collect();
     enqueue_all(store, &jobs).await;
     let mut hand = Hand::new(store, "s");
-    let lanes = ["rare", "common"].map(|kind| hourhand::queue::LaneClaim {
-        lane: hourhand::queue::Lane { queue: name("mixed"), kind: name(kind) },
-        max_attempts: 1,
-        weight: 1,
-        kind_max: None,
+    let lanes = ["rare", "common"].map(|kind| {
+        hourhand::queue::LaneClaim::new(hourhand::queue::Lane { queue: name("mixed"), kind: name(kind) }, 1)
     });
     let request = hourhand::queue::ClaimRequest { lanes: lanes.to_vec(), ..hand.request(&[], 240) };
     let claimed = hand.send(request).await.jobs;

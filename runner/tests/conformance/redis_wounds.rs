@@ -6,7 +6,7 @@ use hourhand::queue::Store;
 use redis::{Commands, Connection};
 
 use crate::bed::*;
-use crate::doctor::{findings, populate};
+use crate::doctor::{findings, populate, remember};
 use crate::redis_audit::audit_mended;
 use crate::redis_bed::{RedisBed, key};
 
@@ -99,6 +99,20 @@ const NAMES: [Wound; 8] = [
     ("wrong-type", &[&["SET", "quarantine", "foreign"]]),
 ];
 
+const STATE: [Wound; 11] = [
+    ("bad-state", &[&["HSET", "state:seen", "k", "no version"]]),
+    ("bad-state", &[&["HSET", "state:seen", "odd", "x"], &["HSET", "state:alone", "odd", ""]]),
+    ("counter", &[&["HSET", "holdings", "seen", "7 7"]]),
+    ("counter", &[&["HSET", "holdings", "seen", "some", "ghost", "1 1"]]),
+    ("counter", &[&["DEL", "holdings"]]),
+    ("counter", &[&["DEL", "buckets"]]),
+    ("counter", &[&["ZADD", "buckets", "0", "ghost"]]),
+    ("counter", &[&["HDEL", "state:seen", "k"]]),
+    ("counter", &[&["HSET", "state:new", "k", "1 by hand"]]),
+    ("wrong-type", &[&["DEL", "state:seen"], &["SET", "state:seen", "foreign"]]),
+    ("orphan-log", &[&["HSET", "logs", "00000000004444", "1\n- 0 1 5 50 x"]]),
+];
+
 /// The record id of a job of the populated queue.
 fn record_of(client: &mut Connection, name: &str) -> String {
     client.hget(key("ids"), format!("a/{name}")).expect("the job has an id")
@@ -127,7 +141,7 @@ fn deal(client: &mut Connection, commands: &[&[&str]]) {
 }
 
 /// Keys that count or list, and hold nothing of their own.
-const COUNTERS: [&str; 6] = ["seq", "totals", "sizes", "meta", "holders", "lanes"];
+const COUNTERS: [&str; 8] = ["seq", "totals", "sizes", "meta", "holders", "lanes", "holdings", "buckets"];
 
 /// Everything that is there but counters, the quarantine included: nothing is ever deleted.
 fn values(client: &mut Connection) -> usize {
@@ -153,6 +167,7 @@ async fn each_is_found_and_mended(wounds: &[Wound]) {
     for (check, commands) in wounds {
         let _: () = redis::cmd("FLUSHALL").query(&mut client).expect("flushed");
         populate(store).await;
+        remember(store).await;
         deal(&mut client, commands);
         let before = (bed.contents().await, values(&mut client));
         let found = findings(store).await;
@@ -209,6 +224,11 @@ async fn lanes_and_numbers() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn names_and_types() {
     each_is_found_and_mended(&NAMES).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn state_and_what_it_is_told_to_be() {
+    each_is_found_and_mended(&STATE).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

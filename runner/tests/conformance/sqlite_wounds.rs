@@ -5,7 +5,7 @@ use hourhand::queue::Store;
 use rusqlite::Connection;
 
 use crate::bed::*;
-use crate::doctor::{findings, populate};
+use crate::doctor::{findings, populate, remember};
 use crate::sqlite_audit::audit_mended;
 use crate::sqlite_bed::SqliteBed;
 
@@ -70,7 +70,17 @@ const REST: [Wound; 15] = [
     ("counter", "INSERT INTO kept VALUES (1, 'q', 3, 4)"),
 ];
 
-const TABLES: [Wound; 6] = [
+const STATE: [Wound; 7] = [
+    ("bad-state", "UPDATE state SET version = 0 WHERE key = 'k'"),
+    ("bad-state", "INSERT INTO state VALUES (1, 'no name', 'k', x'00', 1)"),
+    ("counter", "UPDATE buckets SET bytes = 1"),
+    ("counter", "DELETE FROM buckets"),
+    ("counter", "INSERT INTO buckets VALUES (1, 'ghost', 1, 1)"),
+    ("counter", "DELETE FROM state WHERE key = 'k'"),
+    ("orphan-progress", "INSERT INTO progress VALUES (4444, 1, 's', 1, 5, 50, 'x')"),
+];
+
+const TABLES: [Wound; 7] = [
     (
         "unknown-name",
         "CREATE TABLE odd (x TEXT); INSERT INTO odd VALUES ('kept'); CREATE INDEX odd_x ON odd (x)",
@@ -78,6 +88,7 @@ const TABLES: [Wound; 6] = [
     ("unknown-name", "CREATE TABLE odd (x); CREATE TABLE quarantine_odd (x); CREATE VIEW seen AS SELECT 1"),
     ("wrong-type", "DROP INDEX finished"),
     ("wrong-type", "DROP TABLE wakes"),
+    ("wrong-type", "DROP TABLE state"),
     (
         "wrong-type",
         "DROP TABLE kept; CREATE TABLE kept (something TEXT); INSERT INTO kept VALUES ('foreign')",
@@ -113,6 +124,7 @@ async fn each_is_found_and_mended(wounds: &[Wound]) {
         let bed = SqliteBed::start().await;
         let store = bed.store();
         populate(store).await;
+        remember(store).await;
         let client = bed.client();
         deal(&client, sql);
         let before = (bed.contents().await, rows(&client));
@@ -149,6 +161,11 @@ async fn entries_and_leases_without_their_jobs() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_hangs_on_jobs_and_what_counts_them() {
     each_is_found_and_mended(&REST).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn state_and_what_it_is_told_to_be() {
+    each_is_found_and_mended(&STATE).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

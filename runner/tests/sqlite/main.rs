@@ -23,4 +23,5 @@ mod sharing;
 mod strangers;
 mod traces;
 mod vacuum;
+mod versions;
 mod waking;

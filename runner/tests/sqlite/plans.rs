@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use hourhand::effects::{Effects, StateChange, StateEffects};
 use hourhand::job::{Due, NewJob, State};
 use hourhand::outcome::Outcome;
 use hourhand::queue::{BATCH_MAX, JobRef, ListQuery, LogWrite, Retention, Settlement, Store};
@@ -92,6 +93,36 @@ async fn operators_verbs(store: &dyn Store) {
     store.sessions().await.expect("listed");
     store.lanes().await.expect("listed");
     store.purge(&name("a")).await.expect("purged");
+    let bucket = name("b");
+    for key in ["k", "n"] {
+        store.set_state(&bucket, key, b"1").await.expect("set");
+    }
+    store.read_state(&bucket, &["k".to_owned()]).await.expect("read");
+    store.buckets(None).await.expect("listed");
+    store.state_page(&bucket, None).await.expect("listed");
+    store.delete_state(&bucket, "k").await.expect("deleted");
+    commit(store).await;
+    store.empty_bucket(&bucket).await.expect("deleted");
+}
+
+/// A completion with effects, and one in conflict.
+async fn commit(store: &dyn Store) {
+    let mut hand = Hand::new(store, "s");
+    for reads in [vec![("k".to_owned(), 0)], vec![("k".to_owned(), 7)]] {
+        store.enqueue(&[job("p")]).await.expect("taken");
+        let claimed = hand.claim_one("p").await;
+        let changes = vec![
+            ("k".to_owned(), StateChange::Delete),
+            ("n".to_owned(), StateChange::Add(1)),
+            ("new".to_owned(), StateChange::Set("x".into())),
+        ];
+        let effects = Effects {
+            children: vec![job_with_id("c", "child")],
+            state: Some(StateEffects { bucket: name("b"), reads, changes }),
+        };
+        let settlement = settlement(&claimed, Outcome::Completed { result: None });
+        hand.settle_all(&[Settlement { effects: Some(Box::new(effects)), ..settlement }]).await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -30,6 +30,14 @@ use proc_macro::TokenStream;
 /// | `max_attempts` | 1 to 1000, for jobs that do not say | 5 |
 /// | `backoff` | `"exp(15s, 1h)"` doubles from the first to the second; `"exp(15s, 1h, 10%)"` also sets the jitter (20 % by default); `"fixed(30s)"`; `"none"` retries at once | `"exp(15s, 1h)"` |
 /// | `keep_results` | `true` keeps results over 4 KiB | `false` |
+/// | `memory` | memory of a job, `"64KiB"` to `"4GiB"` | 128 MiB |
+/// | `http` | where it sends requests, `["https://api.example.com", "https://*.example.com"]` | whatever its manifest grants |
+/// | `env` | variables that it looks at, `["MODE"]` | whatever its manifest grants |
+/// | `secrets` | secrets that it uses, by name | whatever its manifest grants |
+/// | `state` | whether it remembers anything | whatever its manifest grants |
+/// | `enqueue` | kinds that it enqueues, `["order_notify", "report_*"]` | whatever its manifest grants |
+///
+/// The last five grant nothing: a handler reaches what its manifest grants, and of that no more than it says here.
 ///
 /// Spans are numbers with `ms`, `s`, `m`, `h` or `d`: `"250ms"`, `"1m30s"`.
 ///

@@ -27,6 +27,12 @@ pub(crate) struct Settings {
     max_attempts: Option<u32>,
     backoff: Option<Backoff>,
     keep_results: Option<bool>,
+    memory_bytes: Option<u64>,
+    http: Option<Vec<String>>,
+    env: Option<Vec<String>>,
+    secrets: Option<Vec<String>>,
+    state: Option<bool>,
+    enqueue: Option<Vec<String>>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -89,10 +95,35 @@ impl Settings {
                 let value = input.parse::<LitBool>()?.value;
                 once(&mut self.keep_results, key, value)
             }
+            "memory" => {
+                let value = text(input, memory_bytes)?;
+                once(&mut self.memory_bytes, key, value)
+            }
+            "http" => {
+                let value = texts(input, check_target)?;
+                once(&mut self.http, key, value)
+            }
+            "env" => {
+                let value = texts(input, check_kind)?;
+                once(&mut self.env, key, value)
+            }
+            "secrets" => {
+                let value = texts(input, check_kind)?;
+                once(&mut self.secrets, key, value)
+            }
+            "state" => {
+                let value = input.parse::<LitBool>()?.value;
+                once(&mut self.state, key, value)
+            }
+            "enqueue" => {
+                let value = texts(input, check_kinds)?;
+                once(&mut self.enqueue, key, value)
+            }
             other => Err(Error::new(
                 key.span(),
                 format!(
-                    "unknown setting `{other}`: there are kind, timeout, max_attempts, backoff and keep_results"
+                    "unknown setting `{other}`: there are kind, timeout, max_attempts, backoff, keep_results, memory, http, env, \
+                     secrets, state and enqueue"
                 ),
             )),
         }
@@ -117,6 +148,20 @@ impl Settings {
         }
         if self.keep_results == Some(true) {
             line.push_str(",\"keep_results\":true");
+        }
+        if let Some(bytes) = self.memory_bytes {
+            _ = write!(line, ",\"memory_bytes\":{bytes}");
+        }
+        for (key, list) in
+            [("http", &self.http), ("env", &self.env), ("secrets", &self.secrets), ("enqueue", &self.enqueue)]
+        {
+            let Some(list) = list else { continue };
+            // What was checked has no character that JSON would escape.
+            let quoted: Vec<String> = list.iter().map(|text| format!("\"{text}\"")).collect();
+            _ = write!(line, ",\"{key}\":[{}]", quoted.join(","));
+        }
+        if let Some(state) = self.state {
+            _ = write!(line, ",\"state\":{state}");
         }
         line.push_str("}\n");
         line
@@ -154,6 +199,60 @@ fn skip_value(input: ParseStream<'_>) -> Result<()> {
 fn text<T>(input: ParseStream<'_>, read: fn(&str) -> std::result::Result<T, String>) -> Result<T> {
     let literal: LitStr = input.parse()?;
     read(&literal.value()).map_err(|message| Error::new(literal.span(), message))
+}
+
+/// A list of texts, each at its own place when it is wrong.
+fn texts(input: ParseStream<'_>, check: fn(&str) -> std::result::Result<(), String>) -> Result<Vec<String>> {
+    let content;
+    syn::bracketed!(content in input);
+    let literals = content.parse_terminated(|input: ParseStream<'_>| input.parse::<LitStr>(), Token![,])?;
+    let mut wrong: Option<Error> = None;
+    for literal in &literals {
+        let Err(message) = check(&literal.value()) else { continue };
+        let error = Error::new(literal.span(), message);
+        match &mut wrong {
+            Some(all) => all.combine(error),
+            None => wrong = Some(error),
+        }
+    }
+    match wrong {
+        Some(wrong) => Err(wrong),
+        None => Ok(literals.iter().map(LitStr::value).collect()),
+    }
+}
+
+/// Whether `text` is a target of HTTP requests, roughly: the runner has the exact rule, and a module that breaks it does not load.
+fn check_target(text: &str) -> std::result::Result<(), String> {
+    let host = ["https://", "http://"].iter().find_map(|scheme| text.strip_prefix(scheme));
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b"-._:*[]".contains(&b);
+    if host.is_some_and(|host| !host.is_empty() && host.bytes().all(plain)) {
+        return Ok(());
+    }
+    Err(format!(
+        "http lists targets of scheme, host and port, as in \"https://api.example.com\" or \"https://*.example.com\", not {text:?}"
+    ))
+}
+
+/// Whether `text` is a kind, or the beginning of kinds and a star.
+fn check_kinds(text: &str) -> std::result::Result<(), String> {
+    match text.strip_suffix('*') {
+        Some("") => Ok(()),
+        Some(start) => check_kind(start),
+        None => check_kind(text),
+    }
+}
+
+fn memory_bytes(text: &str) -> std::result::Result<u64, String> {
+    let wrong = || format!("memory is a size from 64KiB to 4GiB, as in \"64MiB\", not {text:?}");
+    let digits = text.bytes().take_while(u8::is_ascii_digit).count();
+    let count: u64 = text[..digits].parse().map_err(|_| wrong())?;
+    let unit = match text[digits..].trim() {
+        "KiB" => 1 << 10,
+        "MiB" => 1 << 20,
+        "GiB" => 1 << 30,
+        _ => return Err(wrong()),
+    };
+    count.checked_mul(unit).filter(|bytes| (64 << 10..=4 << 30).contains(bytes)).ok_or_else(wrong)
 }
 
 fn timeout_ms(text: &str) -> std::result::Result<u64, String> {
@@ -246,6 +345,45 @@ mod tests {
                 "\n"
             )
         );
+    }
+
+    #[test]
+    fn what_a_handler_wants_to_reach_is_declared() {
+        assert_eq!(
+            declared(
+                r#"memory = "64MiB", http = ["https://a.b", "http://*.c.d:8080"], env = ["TZ"], secrets = [], state = true, enqueue = ["a", "b_*", "*"]"#
+            )
+            .unwrap(),
+            concat!(
+                r#"{"kind":"k","memory_bytes":67108864,"http":["https://a.b","http://*.c.d:8080"],"env":["TZ"],"#,
+                r#""secrets":[],"enqueue":["a","b_*","*"],"state":true}"#,
+                "\n"
+            )
+        );
+        for bad in [
+            r#"memory = "64""#,
+            r#"memory = "1KiB""#,
+            r#"memory = "5GiB""#,
+            r#"memory = "999999999999GiB""#,
+            "memory = 64",
+            r#"http = "https://a.b""#,
+            r#"http = ["a.b"]"#,
+            r#"http = ["https://"]"#,
+            r#"http = ["https://a.b/c"]"#,
+            r#"http = ["https://u@a.b"]"#,
+            r#"http = ["https://a\"b"]"#,
+            r#"env = ["A B"]"#,
+            "env = [5]",
+            r#"secrets = [""]"#,
+            "state = 1",
+            r#"enqueue = ["a*b"]"#,
+            r#"enqueue = ["-*"]"#,
+            r#"state = true, state = true"#,
+        ] {
+            assert!(declared(bad).is_err(), "{bad}");
+        }
+        let error = syn::parse_str::<Settings>(r#"http = ["a", "b"], enqueue = ["?"]"#).unwrap_err();
+        assert_eq!(error.into_iter().count(), 3, "each at its own place");
     }
 
     #[test]

@@ -51,14 +51,19 @@ impl Timer {
         Self(timeout.map(|span| (monotonic_clock::subscribe_duration(nanos(span)), span)))
     }
 
-    /// Waits for `pollable`, or for the end of the time.
-    fn wait(&self, pollable: &Pollable) -> Result<(), Fault> {
+    /// Waits for one of these, or for the end of the time.
+    fn wait(&self, pollables: &[&Pollable]) -> Result<(), Fault> {
         let Some((end, span)) = &self.0 else {
-            pollable.block();
+            poll::poll(pollables);
             return Ok(());
         };
-        // Whatever is ready first; an answer that is there counts, however late it is.
-        if poll::poll(&[pollable, end]).contains(&0) { Ok(()) } else { Err(Fault::TimedOut(*span)) }
+        let ready = poll::poll(&[pollables, &[end]].concat());
+        // What is there counts, however late it is.
+        if ready.iter().any(|n| (*n as usize) < pollables.len()) {
+            Ok(())
+        } else {
+            Err(Fault::TimedOut(*span))
+        }
     }
 }
 
@@ -66,32 +71,23 @@ fn answered(sent: &Sent) -> Result<Response, Fault> {
     let timer = Timer::new(sent.timeout);
     let (request, body) = request(sent)?;
     let response = outgoing_handler::handle(request, options(sent)?)?;
-    if let (Some(body), Some(bytes)) = (body, &sent.body)
-        && let Err(fault) = write(body, bytes, &timer)
-    {
-        // Why nobody reads it is more telling, where that is known.
-        return match ready(&response) {
-            Some(Err(code)) => Err(Fault::Code(code)),
-            Some(Ok(response)) => read(sent, &response, &timer),
-            None => Err(fault),
-        };
-    }
+    // Kept to the end where it is not written to its end: to drop it would break off the request.
+    let _unfinished = match (body, &sent.body) {
+        (Some(body), Some(bytes)) => write(body, bytes, &response, &timer)?,
+        _ => None,
+    };
     let pollable = response.subscribe();
-    timer.wait(&pollable)?;
+    timer.wait(&[&pollable])?;
     drop(pollable);
-    match ready(&response) {
-        Some(response) => read(sent, &response?, &timer),
-        None => Err(Fault::Broken("no response".to_owned())),
+    match response.get() {
+        Some(Ok(response)) => read(sent, &response?, &timer),
+        _ => Err(Fault::Broken("no response".to_owned())),
     }
-}
-
-fn ready(response: &FutureIncomingResponse) -> Option<Result<IncomingResponse, ErrorCode>> {
-    response.get()?.ok()
 }
 
 fn request(sent: &Sent) -> Result<(OutgoingRequest, Option<OutgoingBody>), Fault> {
     let fields = Fields::new();
-    let mut add = |name: &str, value: &str| {
+    let add = |name: &str, value: &str| {
         fields.append(name, value.as_bytes()).map_err(|error| match error {
             HeaderError::Forbidden => Fault::Invalid(format!("the header {name} is the runner's to say")),
             _ => Fault::Invalid(format!("{name:?} and its value are no header field")),
@@ -151,22 +147,34 @@ fn options(sent: &Sent) -> Result<Option<RequestOptions>, Fault> {
     Ok(Some(options))
 }
 
-fn write(body: OutgoingBody, mut bytes: &[u8], timer: &Timer) -> Result<(), Fault> {
+/// Writes all of the body, or as much as is wanted before the answer comes: then the body is given back, unfinished.
+fn write(
+    body: OutgoingBody,
+    mut bytes: &[u8],
+    response: &FutureIncomingResponse,
+    timer: &Timer,
+) -> Result<Option<OutgoingBody>, Fault> {
     let stream = body.write().map_err(|()| invalid("its body"))?;
-    let writable = stream.subscribe();
-    while !bytes.is_empty() {
-        let room = stream.check_write().map_err(broken)? as usize;
+    let (writable, answered) = (stream.subscribe(), response.subscribe());
+    while !bytes.is_empty() && !answered.ready() {
+        // Nobody reads any more: the answer says why.
+        let Ok(room) = stream.check_write() else { break };
         if room == 0 {
-            timer.wait(&writable)?;
+            timer.wait(&[&writable, &answered])?;
             continue;
         }
-        let (now, rest) = bytes.split_at(room.min(bytes.len()));
-        stream.write(now).map_err(broken)?;
+        let (now, rest) = bytes.split_at(bytes.len().min(room as usize));
+        if stream.write(now).is_err() {
+            break;
+        }
         bytes = rest;
     }
-    drop(writable);
-    drop(stream);
-    Ok(OutgoingBody::finish(body, None)?)
+    drop((writable, answered, stream));
+    if !bytes.is_empty() {
+        return Ok(Some(body));
+    }
+    OutgoingBody::finish(body, None)?;
+    Ok(None)
 }
 
 fn read(sent: &Sent, response: &IncomingResponse, timer: &Timer) -> Result<Response, Fault> {
@@ -178,7 +186,7 @@ fn read(sent: &Sent, response: &IncomingResponse, timer: &Timer) -> Result<Respo
     let mut body = Vec::new();
     loop {
         match stream.read(READ_BYTES) {
-            Ok(piece) if piece.is_empty() => timer.wait(&readable)?,
+            Ok(piece) if piece.is_empty() => timer.wait(&[&readable])?,
             Ok(piece) => body.extend_from_slice(&piece),
             Err(StreamError::Closed) => break,
             Err(error) => return Err(broken(error)),

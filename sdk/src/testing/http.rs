@@ -51,7 +51,10 @@ impl SentRequest {
 
 /// What a server answers in a test.
 #[derive(Debug, Clone)]
-pub struct Answer(Result<(u16, Vec<(String, String)>, Vec<u8>), HttpError>);
+pub struct Answer(Result<Parts, HttpError>);
+
+/// Status, headers and body.
+type Parts = (u16, Vec<(String, String)>, Vec<u8>);
 
 impl Answer {
     /// A response with this status and nothing else.
@@ -95,7 +98,9 @@ impl Answer {
 
 /// Who answers.
 #[derive(Clone, Default)]
-pub(super) struct Answers(Option<Rc<dyn Fn(&SentRequest) -> Answer>>);
+pub(super) struct Answers(Option<Rc<Answering>>);
+
+type Answering = dyn Fn(&SentRequest) -> Answer;
 
 impl Answers {
     pub(super) fn new(answers: impl Fn(&SentRequest) -> Answer + 'static) -> Self {

@@ -315,7 +315,7 @@ mod tests {
         };
         let ours = dir.join("Cargo.toml");
         let artifact = Artifact { module: "/t/greet.wasm".into(), manifest: Some(dir.join("greet.toml")) };
-        assert_eq!(modules_of(&message("cdylib", &ours), &dir), [artifact.clone()]);
+        assert_eq!(modules_of(&message("cdylib", &ours), &dir), std::slice::from_ref(&artifact));
         assert_eq!(modules_of(&message("bin", &ours), &dir), [artifact]);
         assert_eq!(modules_of(&message("rlib", &ours), &dir), []);
         assert_eq!(modules_of(&message("cdylib", Path::new("/elsewhere/Cargo.toml")), &dir), []);

@@ -175,6 +175,8 @@ fn guest_job(kind: &Name, job: &TrialJob, max_attempts: u32) -> GuestJob {
     let now_ms = clock::wall_ms();
     let due_ms = job.due_ms.unwrap_or(now_ms);
     GuestJob {
+        // The ids of the jobs that it enqueues follow from it: the same each time.
+        incarnation: Incarnation { record: 1, session: Arc::from("local"), token: 1 },
         id: job.id.to_string(),
         kind: kind.to_string(),
         queue: job.queue.as_ref().unwrap_or(kind).to_string(),
@@ -185,7 +187,5 @@ fn guest_job(kind: &Name, job: &TrialJob, max_attempts: u32) -> GuestJob {
         meta: job.meta.clone(),
         facts: Vec::new(),
         payload: job.payload.clone(),
-        // The ids of the jobs that it enqueues follow from it: the same each time.
-        incarnation: Incarnation { record: 1, session: "try".into(), token: u64::from(job.attempt) },
     }
 }

@@ -34,9 +34,9 @@ impl RedisStore {
             u8::from(request.suspect).to_string(),
             BATCH_PAYLOAD_BYTES_MAX.to_string(),
         ];
-        for LaneClaim { lane, max_attempts, .. } in &request.lanes {
-            keys.extend(self.keys.due(lane));
-            args.extend([lane.queue.to_string(), lane.kind.to_string(), max_attempts.to_string()]);
+        for claim in &request.lanes {
+            keys.extend(self.keys.due(&claim.lane));
+            args.extend([claim.lane.queue.to_string(), claim.lane.kind.to_string(), policy_text(claim)]);
         }
         // Not sent again after a lost reply: its jobs are under leases that the runner audits.
         let reply = self.link.script(&self.scripts.claim, &keys, &args, Repeat::Never).await?;
@@ -82,6 +82,16 @@ impl RedisStore {
         }
         keys
     }
+}
+
+/// What a claim is told of a lane's kind: see lua/claim.lua. Most kinds have nothing to say but their attempts.
+fn policy_text(claim: &LaneClaim) -> String {
+    let LaneClaim { max_attempts, weight, kind_max, attempts_cap, .. } = claim;
+    if (*weight, *kind_max, *attempts_cap) == (1, None, None) {
+        return max_attempts.to_string();
+    }
+    let or_dash = |number: &Option<u32>| number.map_or_else(|| "-".to_owned(), |number| number.to_string());
+    format!("{max_attempts} {} {} {}", (*weight).max(1), or_dash(kind_max), or_dash(attempts_cap))
 }
 
 /// How many of the first items, of these sizes in bytes, fit one script: all but those of unusual size.

@@ -30,8 +30,21 @@ struct Open {
     lane: i64,
     name: Lane,
     max_attempts: u32,
+    attempts_cap: Option<u32>,
+    /// Which of the kinds.
+    kind: usize,
     /// The first due time of each part.
     heads: [Option<u64>; 4],
+}
+
+/// A kind of the open lanes.
+struct Kind {
+    name: Name,
+    weight: usize,
+    /// At most so many jobs in this claim.
+    most: usize,
+    /// How many of them may still be read.
+    room: usize,
 }
 
 /// An entry of a lane, as it is: it may be none of ours.
@@ -48,21 +61,21 @@ struct Entry {
 }
 
 fn claim(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
-    let mut open = open_lanes(tx, request)?;
+    let (mut open, mut kinds) = open_lanes(tx, request)?;
     let mut entries = Vec::new();
     let now = tx.now_ms as i64;
     let mut left = request.due_max;
     if request.suspect && left > 0 {
-        left -= fair(tx, &open, SUSPECTS, (i64::MIN, now), 1, &mut entries)?;
+        left -= fair(tx, &open, &mut kinds, SUSPECTS, (i64::MIN, now), 1, &mut entries)?;
     }
     let suspected = !entries.is_empty();
     for part in 1..SUSPECTS {
-        left -= fair(tx, &open, part, (i64::MIN, now), left, &mut entries)?;
+        left -= fair(tx, &open, &mut kinds, part, (i64::MIN, now), left, &mut entries)?;
     }
     let mut left = request.ahead_max;
     let horizon = now.saturating_add(i64::try_from(request.look_ahead_ms).unwrap_or(i64::MAX));
     for part in 1..SUSPECTS {
-        left -= fair(tx, &open, part, (now, horizon), left, &mut entries)?;
+        left -= fair(tx, &open, &mut kinds, part, (now, horizon), left, &mut entries)?;
     }
     let (jobs, damaged) = take(tx, request, &open, &entries)?;
     let touched: HashSet<(usize, u8)> = entries.iter().map(|entry| (entry.of, entry.part)).collect();
@@ -71,15 +84,21 @@ fn claim(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
         lane.heads[usize::from(part) - 1] = head(tx, lane.lane, part)?;
     }
     let parts = if request.suspect && !suspected { 4 } else { 3 };
-    let next_due_ms = open.iter().flat_map(|lane| &lane.heads[..parts]).flatten().min().copied();
+    // A kind of which no more may be taken is not waited for.
+    let is_full = |of: &Open| {
+        let kind = &kinds[of.kind];
+        kind.most < usize::MAX && jobs.iter().filter(|job| job.job.kind == kind.name).count() >= kind.most
+    };
+    let waited_for = open.iter().filter(|lane| !is_full(lane));
+    let next_due_ms = waited_for.flat_map(|lane| &lane.heads[..parts]).flatten().min().copied();
     Ok(Claimed { jobs, now_us: tx.now_us, answered_us: tx.now_us, next_due_ms, damaged })
 }
 
-/// The lanes of the request that exist and are not paused, in its order.
-fn open_lanes(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Vec<Open>, StoreError> {
+/// The lanes of the request that exist and are not paused, in its order, and their kinds.
+fn open_lanes(tx: &Tx<'_>, request: &ClaimRequest) -> Result<(Vec<Open>, Vec<Kind>), StoreError> {
     let paused = tx
         .rows("SELECT queue FROM queues WHERE ns = ?1 AND paused = 1", [tx.ns], |row| row.get::<_, i64>(0))?;
-    let mut open = Vec::with_capacity(request.lanes.len());
+    let (mut open, mut kinds) = (Vec::with_capacity(request.lanes.len()), Vec::<Kind>::new());
     for wanted in &request.lanes {
         let Some(row) = tx.find_lane(&wanted.lane)? else { continue };
         if paused.contains(&row.queue) {
@@ -89,14 +108,22 @@ fn open_lanes(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Vec<Open>, StoreErr
         for (part, first) in (1..).zip(&mut heads) {
             *first = head(tx, row.lane, part)?;
         }
+        let name = &wanted.lane.kind;
+        let kind = kinds.iter().position(|kind| kind.name == *name).unwrap_or_else(|| {
+            let most = wanted.kind_max.map_or(usize::MAX, |most| most as usize);
+            kinds.push(Kind { name: name.clone(), weight: wanted.weight.max(1) as usize, most, room: most });
+            kinds.len() - 1
+        });
         open.push(Open {
             lane: row.lane,
             name: wanted.lane.clone(),
             max_attempts: wanted.max_attempts,
+            attempts_cap: wanted.attempts_cap,
+            kind,
             heads,
         });
     }
-    Ok(open)
+    Ok((open, kinds))
 }
 
 /// A lane as it is read: what was taken from it.
@@ -109,35 +136,49 @@ struct Reading {
 fn fair(
     tx: &Tx<'_>,
     open: &[Open],
+    kinds: &mut [Kind],
     part: u8,
     (after, to): (i64, i64),
     want: usize,
     entries: &mut Vec<Entry>,
 ) -> Result<usize, StoreError> {
     // Kinds in the order of the request, each with its lanes that have something.
-    let mut kinds: Vec<(&Name, Vec<usize>)> = Vec::new();
+    let mut busy: Vec<Busy> = Vec::new();
     for (of, lane) in open.iter().enumerate() {
-        if lane.heads[usize::from(part) - 1].is_none_or(|head| head as i64 > to) {
+        let kind = &kinds[lane.kind];
+        if kind.room == 0 || lane.heads[usize::from(part) - 1].is_none_or(|head| head as i64 > to) {
             continue;
         }
-        match kinds.iter_mut().find(|(kind, _)| *kind == &lane.name.kind) {
-            Some((_, lanes)) => lanes.push(of),
-            None => kinds.push((&lane.name.kind, vec![of])),
+        match busy.iter_mut().find(|busy| busy.kind == lane.kind) {
+            Some(busy) => busy.lanes.push(of),
+            None => busy.push(Busy { kind: lane.kind, weight: kind.weight, lanes: vec![of] }),
         }
     }
     let mut read: HashMap<usize, Reading> = HashMap::new();
-    let mut sharing = kinds.clone();
-    let got = share_out(&mut sharing, want, &mut |(_, lanes), ask| {
-        share_out(lanes, ask, &mut |of: &mut usize, ask| {
+    let mut sharing = busy.clone();
+    let got = share_out(&mut sharing, want, |busy| busy.weight, &mut |busy, ask| {
+        let room = &mut kinds[busy.kind].room;
+        let taken = share_out(&mut busy.lanes, ask.min(*room), |_| 1, &mut |of: &mut usize, ask| {
             let reading = read.entry(*of).or_insert_with(|| Reading { of: *of, taken: Vec::new() });
             reading.more(tx, open, part, (after, to), ask)
-        })
+        })?;
+        *room -= taken;
+        Ok(taken)
     })?;
-    let turns = kinds.iter().map(|(_, lanes)| {
-        in_turns(lanes.iter().filter_map(|of| read.remove(of)).map(|reading| reading.taken).collect())
+    let turns = busy.into_iter().map(|busy| {
+        let lanes = busy.lanes.iter().filter_map(|of| read.remove(of)).map(|reading| (1, reading.taken));
+        (busy.weight, in_turns(lanes.collect()))
     });
     entries.extend(in_turns(turns.collect()));
     Ok(got)
+}
+
+/// A kind that has something, with those of the open lanes that do.
+#[derive(Clone)]
+struct Busy {
+    kind: usize,
+    weight: usize,
+    lanes: Vec<usize>,
 }
 
 impl Reading {
@@ -212,7 +253,10 @@ fn take(
                 token: request.first_token + jobs.len() as u64,
             },
             attempt: entry.attempt as u32 + 1,
-            max_attempts: job.max_attempts.unwrap_or(lane.max_attempts),
+            max_attempts: job
+                .max_attempts
+                .unwrap_or(lane.max_attempts)
+                .min(lane.attempts_cap.unwrap_or(u32::MAX)),
             crashes: entry.crashes as u32,
             due_ms: entry.due_ms as u64,
             job,

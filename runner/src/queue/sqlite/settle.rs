@@ -63,7 +63,14 @@ fn settle_all(tx: &Tx<'_>, settlements: &[Settlement]) -> Result<Vec<Settled>, S
         answers.push(match worth {
             Worth::Valid(lease, lane) => calls.settle(settlement, &lease, lane)?,
             Worth::Again(answer) => answer,
-            Worth::AsBefore(first) => answers[first],
+            // What was in conflict never was anything else.
+            Worth::AsBefore(first) => match (answers[first], settlement.commits()) {
+                (Settled::Conflict, None) => {
+                    stale += 1;
+                    Settled::Stale
+                }
+                (answer, _) => answer,
+            },
             Worth::Stale => {
                 stale += 1;
                 Settled::Stale

@@ -169,16 +169,22 @@ pub(super) async fn collected(mut body: Outgoing, job: &JobCalls) -> Result<Byte
     Ok(all.freeze())
 }
 
+/// A piece of a response's body; `None` at its end, so that a body whose sender is gone is not taken for a whole one.
+type Piece = Option<Result<Frame<Bytes>, Error>>;
+
 /// What puts a response's body into the guest's hands, piece by piece.
-pub(super) struct Pieces(mpsc::Sender<Result<Frame<Bytes>, Error>>);
+pub(super) struct Pieces(mpsc::Sender<Piece>);
 
 /// The guest's end of a response's body.
-struct Received(mpsc::Receiver<Result<Frame<Bytes>, Error>>);
+struct Received {
+    pieces: mpsc::Receiver<Piece>,
+    ended: bool,
+}
 
 /// A response's body of which the pieces come later.
 pub(super) fn received() -> (Pieces, WasiBody) {
     let (pieces, receiver) = mpsc::channel(PIECES);
-    (Pieces(pieces), Received(receiver).boxed_unsync())
+    (Pieces(pieces), Received { pieces: receiver, ended: false }.boxed_unsync())
 }
 
 impl Body for Received {
@@ -189,7 +195,13 @@ impl Body for Received {
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Error>>> {
-        self.0.poll_recv(cx)
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let Poll::Ready(piece) = self.pieces.poll_recv(cx) else { return Poll::Pending };
+        let piece = piece.unwrap_or(Some(Err(Error::HttpResponseIncomplete)));
+        self.ended = !matches!(piece, Some(Ok(_)));
+        Poll::Ready(piece)
     }
 }
 
@@ -217,7 +229,7 @@ impl Pieces {
                 if frame.data_ref().is_some_and(|data| !job.count_received(data.len())) {
                     return Err(job.received_too_much());
                 }
-                if self.0.send(Ok(frame)).await.is_err() {
+                if self.0.send(Some(Ok(frame))).await.is_err() {
                     return Ok(());
                 }
             }
@@ -228,18 +240,21 @@ impl Pieces {
             fault = stopped => Err(fault),
             passed = passed => passed,
         };
-        let Err(mut fault) = passed else { return Ok(()) };
+        let Err(mut fault) = passed else {
+            let _ = self.0.send(None).await;
+            return Ok(());
+        };
         let code = std::mem::replace(&mut fault.code, Error::HttpProtocolError);
         // Nobody listens where the guest has dropped it meanwhile.
-        let _ = self.0.send(Err(code)).await;
+        let _ = self.0.send(Some(Err(code))).await;
         Err(fault)
     }
 
     /// Passes on a body that is there already.
     pub(super) async fn pass_whole(self, body: Bytes) {
-        if !body.is_empty() {
-            let _ = self.0.send(Ok(Frame::data(body))).await;
-        }
+        // Nobody may listen.
+        let _ = self.0.send(Some(Ok(Frame::data(body)))).await;
+        let _ = self.0.send(None).await;
     }
 }
 

@@ -11,8 +11,8 @@ use wasmtime_wasi_http::{Error, RequestOptions};
 
 use crate::clock::{self, Monotonic};
 use crate::grants::HttpGrant;
+use crate::sandbox::Offer;
 use crate::sandbox::log::JobLog;
-use crate::sandbox::{Module, Offer};
 
 use super::client::Client;
 use super::fault::Fault;
@@ -22,7 +22,8 @@ use super::target::Target;
 pub(super) struct JobCalls {
     pub(super) client: Arc<Client>,
     pub(super) offer: Offer,
-    module: Module,
+    /// The file that says what it may reach.
+    manifest: String,
     deadline: Monotonic,
     log: Arc<JobLog>,
     requests: AtomicU32,
@@ -47,7 +48,7 @@ impl JobCalls {
     pub(super) fn new(
         client: Arc<Client>,
         offer: Offer,
-        module: Module,
+        manifest: String,
         deadline: Monotonic,
         log: Arc<JobLog>,
     ) -> Self {
@@ -55,7 +56,7 @@ impl JobCalls {
         Self {
             client,
             offer,
-            module,
+            manifest,
             deadline,
             log,
             requests: AtomicU32::new(0),
@@ -99,8 +100,8 @@ impl JobCalls {
     pub(super) fn not_allowed(&self, target: &Target) -> Fault {
         let allowed = self.grant().allow.iter().cloned().chain([target.origin()]);
         let line: Vec<String> = allowed.map(|origin| format!("\"{origin}\"")).collect();
-        let (file, line) = (self.module.name(), line.join(", "));
-        Fault::denied(format!("not allowed; to allow it, write {file}.toml: [allow] http = [{line}]"))
+        let (file, line) = (&self.manifest, line.join(", "));
+        Fault::denied(format!("not allowed; to allow it, write {file}: [allow] http = [{line}]"))
     }
 
     /// Counts bytes of a request's body that are about to be sent; false when they are too many.

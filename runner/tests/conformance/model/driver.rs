@@ -139,6 +139,7 @@ impl<'a, B: Bed> World<'a, B> {
             side.model.counts(&counts)?;
             side.model.list(&query, &views, readings(before, counts.now_ms, begun))?;
             side.model.check_leases(&leases(store).await)?;
+            side.model.check_buckets(&store.buckets(None).await?.items)?;
             side.model.check_lanes(&store.lanes().await?)?;
             side.model.check_registered(&store.sessions().await?)?;
             let logged = side.model.jobs.iter().filter(|(_, job)| !job.logs.is_empty());

@@ -1,5 +1,6 @@
 //! Which step comes next: a random one that fits what is there, so that most of them do something.
 
+use hourhand::effects::Progress;
 use hourhand::job::{DELAY_MS_MAX, Due, NewJob, State};
 use hourhand::names::{JobId, Name};
 use hourhand::queue::{
@@ -35,7 +36,8 @@ pub(super) fn next(random: &mut Random, model: &Model, crew: &mut Crew, now_ms: 
         22..=40 => Op::Claim(claim(random, model, crew)),
         41..=59 => super::generate_jobs::settle(random, model, crew, now_ms),
         60..=63 => Op::WriteLogs(logs(random, model, crew)),
-        64..=66 => Op::Heartbeat(crew.session(random)),
+        64 => super::generate_effects::by_hand(random),
+        65..=66 => Op::Heartbeat(crew.session(random)),
         67 => Op::EndSession(crew.session(random)),
         68..=71 => reclaim(random, model, crew),
         72..=75 => Op::Cancel(jobs(random, model, crew, 3), retention(random)),
@@ -133,11 +135,23 @@ fn claim(random: &mut Random, model: &Model, crew: &Crew) -> ClaimRequest {
     let mut known: Vec<Lane> = model.lanes.iter().cloned().collect();
     known.push(Lane { queue: name("nowhere"), kind: name("nothing") });
     let mut lanes = Vec::new();
+    // Weights, bounds and attempts are a matter of the kind.
+    let special = random.once_in(2);
+    let policies: Vec<(u32, Option<u32>, Option<u32>)> = KINDS
+        .iter()
+        .map(|_| {
+            let bound = |random: &mut Random, some: &[u32]| random.once_in(2).then(|| random.pick(some));
+            (random.pick(&[1, 1, 2, 3]), bound(random, &[0, 1, 2, 5]), bound(random, &[1, 3]))
+        })
+        .collect();
     for _ in 0..random.below(known.len() + 1) {
         let lane = known.swap_remove(random.below(known.len()));
-        // What a handler says of attempts is a matter of its kind.
         let max_attempts = if lane.kind.as_str() == KINDS[0] { 2 } else { 5 };
-        lanes.push(LaneClaim::new(lane, max_attempts));
+        let mut claim = LaneClaim::new(lane, max_attempts);
+        if let Some(at) = KINDS.iter().position(|kind| special && claim.lane.kind.as_str() == *kind) {
+            (claim.weight, claim.kind_max, claim.attempts_cap) = policies[at];
+        }
+        lanes.push(claim);
     }
     let ahead = random.once_in(3);
     ClaimRequest {
@@ -171,7 +185,11 @@ fn logs(random: &mut Random, model: &Model, crew: &Crew) -> Vec<LogWrite> {
         let Some(seen) = lease(random, model, crew) else { break };
         let attempt = model.leased(&seen.lease).and_then(|key| Some(model.jobs.get(&key)?.taken()?.attempt));
         let text = format!("line {}\n", random.below(1_000)).repeat(random.below(4));
-        logs.push(LogWrite { lease: seen.lease, attempt: attempt.unwrap_or(1), text, progress: None });
+        let progress = random.once_in(2).then(|| Progress {
+            percent: random.below(101) as u8,
+            message: random.pick(&["", "1 of 2", "two\nlines"]).to_owned(),
+        });
+        logs.push(LogWrite { lease: seen.lease, attempt: attempt.unwrap_or(1), text, progress });
     }
     logs
 }

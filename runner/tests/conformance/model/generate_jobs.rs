@@ -86,6 +86,8 @@ pub(super) fn foreign_lane(random: &mut Random, model: &Model, crew: &Crew, now_
     let Some(seen) = model.leases().pop() else { return Op::Settle(Vec::new()) };
     let mut wrong = settlement(random, model, seen, now_ms);
     settlements.retain(|other| other.lease != wrong.lease);
+    // A store may write settlements with effects one by one.
+    settlements.iter_mut().chain([&mut wrong]).for_each(|settlement| settlement.effects = None);
     wrong.lane = Lane { kind: name("other"), ..wrong.lane };
     settlements.push(wrong);
     Op::Settle(settlements)
@@ -107,6 +109,7 @@ fn settlement(random: &mut Random, model: &Model, seen: LeaseSeen, now_ms: u64) 
         (_, 0..=11) => Outcome::Released { message: random.pick(&[None, Some("stopping".to_owned())]) },
         _ => Outcome::Cancelled,
     };
+    let effects = super::generate_effects::effects(random, model, now_ms);
     let id_memory = IdMemory { age_ms: random.pick(&[0, 30, FAR_MS]), ..IdMemory::default() };
     Settlement {
         lease: seen.lease,
@@ -115,7 +118,7 @@ fn settlement(random: &mut Random, model: &Model, seen: LeaseSeen, now_ms: u64) 
         run,
         retention: retention(random),
         id_memory,
-        effects: None,
+        effects,
     }
 }
 

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Result, ensure};
 use bytes::Bytes;
+use hourhand::effects::Progress;
 use hourhand::job::{CRASHES_MAX, Job, JobView, MAX_ATTEMPTS_DEFAULT, NewJob, State};
 use hourhand::names::JobId;
 use hourhand::queue::{Lane, Lease, RecallAction, SessionId};
@@ -64,6 +65,10 @@ pub(super) struct ModelJob {
     pub(super) crashes: u32,
     /// The lease that was settled last: to settle it again is no mistake.
     pub(super) last: Option<(SessionId, u64)>,
+    /// Whether its effects were in conflict then.
+    pub(super) conflicted: bool,
+    /// What was last said of its progress, and under which lease.
+    pub(super) progress: Option<(Progress, u32, (SessionId, u64))>,
     pub(super) life: Life,
     pub(super) result: Option<Bytes>,
     pub(super) logs: Vec<(u32, String)>,
@@ -97,6 +102,8 @@ impl ModelJob {
             max: None,
             crashes: 0,
             last: None,
+            conflicted: false,
+            progress: None,
             life: Life::new(now),
             result: None,
             logs: Vec::new(),
@@ -159,6 +166,17 @@ impl ModelJob {
         states
     }
 
+    /// What is shown of its progress while it is at this attempt.
+    fn shown_progress(&self, attempt: u32, running: bool) -> Option<(u8, &str, u32)> {
+        let (progress, of, by) = self.progress.as_ref()?;
+        let current = match (self.taken().filter(|_| running), &self.last) {
+            (Some(taken), _) => *by == (taken.lease.session.clone(), taken.lease.token),
+            (None, Some(last)) => by == last && !self.conflicted,
+            (None, None) => true,
+        };
+        (current && *of == attempt).then_some((progress.percent, progress.message.as_str(), *of))
+    }
+
     pub(super) fn write_log(&mut self, attempt: u32, text: &str) {
         match self.logs.iter_mut().find(|(of, _)| *of == attempt) {
             Some((_, kept)) => text.clone_into(kept),
@@ -193,6 +211,9 @@ impl ModelJob {
         );
         ensure!(seen.crashes == self.crashes, "crashes are {}, expected {}", seen.crashes, self.crashes);
         ensure!(seen.result == self.result, "the result is {:?}, expected {:?}", seen.result, self.result);
+        let told = seen.progress.as_ref().map(|told| (told.percent, told.message.as_str(), told.attempt));
+        let expected = self.shown_progress(seen.attempt, running);
+        ensure!(told == expected, "the progress is {told:?}, expected {expected:?}");
         if let Some(taken) = self.taken().filter(|_| running) {
             let started_us = taken.claimed_ms.max(self.due()) * 1_000;
             let got = (seen.started_us, seen.ended_us, seen.lateness_us, seen.runner.as_deref());

@@ -138,6 +138,13 @@ impl Life {
         }
     }
 
+    /// The last event has a message of the store's own.
+    pub(super) fn in_the_stores_words(&mut self) {
+        if let Some(told) = self.told.last_mut() {
+            told.message = Message::Any;
+        }
+    }
+
     pub(super) fn cancelled(&mut self, attempt: u32, now: Window) {
         self.tell("cancelled", attempt, now.micros()).message = Message::Any;
         self.error =

@@ -64,6 +64,7 @@ impl Model {
             Spot::Waiting if job.is_due(now) => Verdict::Conflict(State::Ready),
             Spot::Waiting | Spot::Finished(_) => {
                 (job.attempt, job.crashes, job.result) = (0, 0, None);
+                job.progress = None;
                 (job.spot, job.order) = (Spot::Waiting, order);
                 job.set_due(now);
                 job.life.requeued(now);

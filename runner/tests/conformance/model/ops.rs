@@ -1,6 +1,8 @@
 //! The steps of a run: what is asked of the store, and what it may answer.
 
 use anyhow::{Result, bail};
+use bytes::Bytes;
+use hourhand::effects::StateFound;
 use hourhand::job::{Due, JobView, NewJob};
 use hourhand::names::{JobId, Name};
 use hourhand::queue::{
@@ -36,6 +38,10 @@ pub(super) enum Op {
     Find(Option<Name>, JobId),
     List(ListQuery),
     Logs(JobRef),
+    ReadState(Name, Vec<String>),
+    SetState(Name, String, Bytes),
+    DeleteState(Name, String),
+    EmptyBucket(Name),
     /// Sets the wall clock of the store's machine by so many milliseconds, where that can be done.
     StepClock(i64),
     /// Lets time pass there, in milliseconds, where that can be done.
@@ -58,6 +64,10 @@ pub(super) enum Answer {
     Pruned(Pruned),
     Views(Vec<JobView>),
     Logs(Vec<AttemptLog>),
+    State(StateFound),
+    Version(u64),
+    Deleted(bool),
+    Emptied(u64, bool),
 }
 
 /// Asks the store.
@@ -104,6 +114,13 @@ async fn ask(store: &dyn Store, op: &Op) -> Result<Answer, StoreError> {
         Op::Find(queue, id) => Answer::Views(store.find(queue.as_ref(), id).await?),
         Op::List(query) => list(store, query).await?,
         Op::Logs(job) => Answer::Logs(store.logs(job).await?),
+        Op::ReadState(bucket, keys) => Answer::State(store.read_state(bucket, keys).await?),
+        Op::SetState(bucket, key, value) => Answer::Version(store.set_state(bucket, key, value).await?),
+        Op::DeleteState(bucket, key) => Answer::Deleted(store.delete_state(bucket, key).await?),
+        Op::EmptyBucket(bucket) => {
+            let (deleted, more) = store.empty_bucket(bucket).await?;
+            Answer::Emptied(deleted, more)
+        }
         Op::StepClock(_) | Op::PassTime(_) | Op::Refused(_) => Answer::Nothing,
     })
 }

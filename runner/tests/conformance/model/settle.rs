@@ -1,6 +1,6 @@
 //! The model's settle, logs and reclaim: what may be done with a lease, and what becomes of the job.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result, ensure};
 use hourhand::job::{CRASHES_MAX, State};
@@ -10,6 +10,7 @@ use hourhand::queue::{
 };
 
 use super::job::Spot;
+use super::remember::commits;
 use super::state::{Key, Model};
 use super::window::Window;
 
@@ -21,30 +22,45 @@ impl Model {
         now: Window,
     ) -> Result<()> {
         ensure!(answers.len() == settlements.len(), "{} answers", answers.len());
-        let mut settled = BTreeSet::new();
+        let mut settled: BTreeMap<_, Settled> = BTreeMap::new();
         let before: Vec<bool> = settlements.iter().map(|settlement| self.was_last(settlement)).collect();
         for (i, (settlement, answer)) in settlements.iter().zip(answers).enumerate() {
             let lease = &settlement.lease;
             let owner = (lease.record, lease.session.clone(), lease.token);
             let expected = match self.leased(lease) {
-                Some(key) => {
-                    self.settle_one(&key, settlement, now);
-                    Settled::Done
+                Some(key) => self.settle_one(&key, settlement, now),
+                // Written already by this call: what is left of the job may not tell any more.
+                None if settled.contains_key(&owner) && self.may_be_gone(lease.record) => *answer,
+                None if settled.contains_key(&owner) || self.was_last(settlement) => {
+                    self.told_again(settlement)
                 }
-                // Written already, by this call or by the last one that settled the job.
-                None if settled.contains(&owner) || self.was_last(settlement) => Settled::Done,
                 // The last one until this very call: both are true.
                 None if before[i] => *answer,
                 None => Settled::Stale,
             };
             ensure!(*answer == expected, "settlement {i} is {answer:?}, expected {expected:?}");
             match expected {
-                Settled::Done => drop(settled.insert(owner)),
                 Settled::Stale => self.stale += 1,
-                Settled::Conflict => {}
+                written => drop(settled.insert(owner, written)),
             }
         }
         Ok(())
+    }
+
+    /// True when retention may have taken a job in this very call, between two of its settlements.
+    fn may_be_gone(&self, record: u64) -> bool {
+        let job = self.of_record(record).and_then(|key| self.jobs.get(&key));
+        job.is_none_or(|job| job.finished().is_some())
+    }
+
+    /// The answer to what was settled already: what was in conflict is so again, and never was anything else.
+    fn told_again(&self, settlement: &Settlement) -> Settled {
+        let job = self.of_record(settlement.lease.record).and_then(|key| self.jobs.get(&key));
+        match (job.is_some_and(|job| job.conflicted), commits(settlement)) {
+            (false, _) => Settled::Done,
+            (true, Some(_)) => Settled::Conflict,
+            (true, None) => Settled::Stale,
+        }
     }
 
     fn was_last(&self, settlement: &Settlement) -> bool {
@@ -53,21 +69,28 @@ impl Model {
         job.is_some_and(|job| job.last == Some((lease.session.clone(), lease.token)))
     }
 
-    fn settle_one(&mut self, key: &Key, settlement: &Settlement, now: Window) {
-        let outcome = &settlement.outcome;
+    fn settle_one(&mut self, key: &Key, settlement: &Settlement, now: Window) -> Settled {
+        let conflicted = commits(settlement).is_some_and(|effects| !self.commit(effects, now));
+        let released = Outcome::Released { message: Some(String::new()) };
+        let outcome = if conflicted { &released } else { &settlement.outcome };
+        let answer = if conflicted { Settled::Conflict } else { Settled::Done };
         let totals = self.totals.entry(key.0.clone()).or_default();
         match outcome {
             Outcome::Completed { .. } => totals.completed += 1,
             Outcome::Retry { .. } | Outcome::Dead { .. } => totals.failed += 1,
             _ => {}
         }
-        let Some(job) = self.jobs.get_mut(key) else { return };
-        let Some(taken) = job.taken().cloned() else { return };
+        let Some(job) = self.jobs.get_mut(key) else { return answer };
+        let Some(taken) = job.taken().cloned() else { return answer };
+        job.conflicted = conflicted;
         job.last = Some((taken.lease.session.clone(), taken.lease.token));
         job.max = Some(taken.max);
         match &settlement.run {
             Some(run) => job.life.run(run, taken.attempt, outcome),
             None => job.life.given_back(taken.attempt, outcome, now),
+        }
+        if conflicted {
+            job.life.in_the_stores_words();
         }
         let mut end = end_of(outcome);
         if end.is_none() && taken.recall == Some(RecallAction::Cancel) {
@@ -80,7 +103,7 @@ impl Model {
                 job.result = result.clone().filter(|result| !result.is_empty());
             }
             self.finish(key, state, settlement.retention, settlement.id_memory, now);
-            return;
+            return answer;
         }
         match outcome {
             Outcome::Retry { delay_ms, .. } => job.set_due(now.plus(*delay_ms)),
@@ -91,6 +114,7 @@ impl Model {
             _ => job.attempt = taken.attempt - 1,
         }
         job.spot = Spot::Waiting;
+        answer
     }
 
     pub(super) fn write_logs(&mut self, logs: &[LogWrite], answers: &[Settled]) -> Result<()> {
@@ -101,6 +125,10 @@ impl Model {
             ensure!(*answer == expected, "log {i} is {answer:?}, expected {expected:?}");
             if let Some(job) = key.and_then(|key| self.jobs.get_mut(&key)) {
                 job.write_log(log.attempt, &log.text);
+                if let Some(progress) = &log.progress {
+                    let by = (log.lease.session.clone(), log.lease.token);
+                    job.progress = Some((progress.clone(), log.attempt, by));
+                }
             }
         }
         Ok(())

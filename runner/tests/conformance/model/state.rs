@@ -9,6 +9,7 @@ use hourhand::queue::{Disposition, JobRef, Lane, LeaseSeen, Retention, SessionId
 
 use super::job::ModelJob;
 use super::ops::{Answer, Op};
+use super::remember::ModelEntry;
 use super::window::Window;
 
 pub(super) type Key = (Name, JobId);
@@ -45,6 +46,10 @@ pub(super) struct Model {
     pub(super) paused: BTreeSet<Name>,
     pub(super) totals: BTreeMap<Name, Totals>,
     pub(super) stale: u64,
+    /// State, by bucket.
+    pub(super) buckets: BTreeMap<Name, BTreeMap<String, ModelEntry>>,
+    /// The last version that was seen of each key that ever was.
+    pub(super) versions: BTreeMap<(Name, String), u64>,
     /// Those that are registered, with their last beat.
     pub(super) sessions: BTreeMap<SessionId, u64>,
     /// What this step added to each finished index, and what may be kept there.
@@ -153,6 +158,16 @@ impl Model {
             (Op::Find(queue, id), Answer::Views(views)) => self.find(queue.as_ref(), id, views, looked),
             (Op::List(query), Answer::Views(views)) => self.list(query, views, looked),
             (Op::Logs(job), Answer::Logs(logs)) => self.logs(&key_of(job), logs),
+            (Op::ReadState(bucket, keys), Answer::State(found)) => self.read_state(bucket, keys, found),
+            (Op::SetState(bucket, key, value), Answer::Version(version)) => {
+                self.set_state(bucket, key, value, *version)
+            }
+            (Op::DeleteState(bucket, key), Answer::Deleted(deleted)) => {
+                self.delete_state(bucket, key, *deleted)
+            }
+            (Op::EmptyBucket(bucket), Answer::Emptied(deleted, more)) => {
+                self.empty_bucket(bucket, *deleted, *more)
+            }
             (Op::Refused(_), Answer::Nothing) => Ok(()),
             (op, answer) => bail!("{answer:?} is no answer to {op:?}"),
         }
@@ -207,6 +222,9 @@ impl Model {
             }
             (Op::Settle(settlements), _) => {
                 keys.extend(settlements.iter().filter_map(|s| self.of_record(s.lease.record)));
+                let children =
+                    settlements.iter().filter_map(|s| s.effects.as_ref()).flat_map(|e| &e.children);
+                keys.extend(children.filter_map(|child| Some((child.queue.clone(), child.id.clone()?))));
             }
             (Op::Reclaim(leases, _), _) => {
                 keys.extend(leases.iter().filter_map(|seen| self.of_record(seen.lease.record)));
