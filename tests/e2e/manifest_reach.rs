@@ -228,7 +228,7 @@ fn variables_of_the_runner_pass_only_where_the_ceiling_lets_them_and_secrets_are
         (&Value::Null, &(64 << 20).into())
     );
     let check = here.json(&["handler", "check", "handlers/files.wasm"]);
-    let asks = &check["handlers"][0];
+    let asks = &check["handlers"][0]["asks"];
     assert_eq!(
         (&asks["state"], &asks["memory_bytes"], &asks["http"]),
         (&false.into(), &(64 << 20).into(), &Value::Null)
