@@ -26,6 +26,7 @@ pub(super) fn file_system(path: &Path) -> Option<&'static str> {
     }
     // SAFETY: the call has succeeded, and so it has filled it.
     let kind = unsafe { facts.assume_init() }.f_type;
+    #[allow(clippy::useless_conversion, reason = "the field has another type on other systems")]
     let kind = i64::from(kind);
     KINDS.iter().find(|(number, _)| *number == kind).map(|(_, name)| *name)
 }
