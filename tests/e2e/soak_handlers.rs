@@ -22,6 +22,8 @@ const JOBS_A_ROUND: usize = 400;
 #[derive(Debug, Clone, Copy)]
 struct Held {
     resident_kib: u64,
+    /// Of that, what is no file's: the rest is mostly the binary's own.
+    anonymous_kib: u64,
     code_mappings: usize,
     mappings: usize,
     threads: u64,
@@ -39,6 +41,7 @@ impl Held {
         let maps = fs::read_to_string(of("maps")).expect("a live runner");
         Self {
             resident_kib: number("VmRSS:"),
+            anonymous_kib: number("RssAnon:"),
             code_mappings: maps.lines().filter(|line| line.contains(" r-xp ")).count(),
             mappings: maps.lines().count(),
             threads: number("Threads:"),
@@ -49,11 +52,12 @@ impl Held {
 
 impl fmt::Display for Held {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { resident_kib, code_mappings, mappings, threads, files } = self;
+        let Self { resident_kib, anonymous_kib, code_mappings, mappings, threads, files } = self;
+        let mib = |kib: &u64| *kib as f64 / 1_024.0;
+        let (resident, anonymous) = (mib(resident_kib), mib(anonymous_kib));
         write!(
             f,
-            "{:.1} MiB resident, {code_mappings} mappings of code, {mappings} in all, {threads} threads, {files} files",
-            *resident_kib as f64 / 1_024.0
+            "{resident:.1} MiB resident ({anonymous:.1} anonymous), {code_mappings} mappings of code, {mappings} in all, {threads} threads, {files} files"
         )
     }
 }
