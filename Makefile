@@ -1,9 +1,9 @@
 # The menu. Each target installs what it needs: the Rust target for handlers, and for tests Debian packages.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain build guests languages demo check test soak mutants bench
+.PHONY: help setup toolchain build guests languages demo check test soak soak-handlers mutants bench
 
 help: ## show this menu
-	@awk -F':.*## ' '/^[a-z]+:.*## /{printf "  make %-9s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 toolchain:
 	@scripts/setup.sh build
@@ -35,6 +35,11 @@ test: setup check ## everything that must hold: check, and all tests against rea
 SECONDS ?= 60
 soak: setup guests ## random steps against a model of the stores: make soak SECONDS=60
 	@scripts/soak.sh $(SECONDS)
+
+JOBS ?= 200000
+RELOADS ?= 500
+soak-handlers: setup guests ## a runner's memory over 200,000 jobs and 500 replaced handlers (some ten minutes)
+	@scripts/soak-handlers.sh $(JOBS) $(RELOADS)
 
 mutants: setup guests ## deliberate faults in the stores: the conformance suite must notice each
 	python3 tests/mutants/run.py

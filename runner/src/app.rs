@@ -14,7 +14,7 @@ use crate::manifest::{Operator, OperatorSettings};
 use crate::queue::redis::{RedisOptions, RedisStore};
 use crate::queue::sqlite::{SqliteOptions, SqliteStore};
 use crate::queue::{SessionId, Store, StoreError};
-use crate::registry::{Registry, RegistryConfig};
+use crate::registry::{Registry, RegistryConfig, Versions};
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::service::ServiceManager;
 use crate::upkeep::session_file::{GoneSessions, SessionFile};
@@ -37,8 +37,9 @@ const LAST_WORDS: Duration = Duration::from_secs(2);
 const LAST_BREATH: Duration = Duration::from_millis(500);
 /// The largest module that is taken, in bytes.
 const MODULE_BYTES_MAX: u64 = 64 << 20;
-/// How often the handlers folder is scanned, whatever the file system's events say.
-const SCAN_EVERY: Duration = Duration::from_secs(2);
+/// The process that compiles may have as much memory as all guests together, but at least and at most this, in
+/// bytes.
+const COMPILE_BYTES: (u64, u64) = (1 << 30, 4 << 30);
 
 /// The store that the settings name. A Redis need not be there yet; the file of an embedded store is made when
 /// it is missing.
@@ -114,6 +115,7 @@ async fn serve(
     audience: Option<Audience>,
 ) -> anyhow::Result<RunnerEnd> {
     let mut stop = StopSignals::new()?;
+    let hang_up = hang_up()?;
     let operator = Arc::new(operator(&settings.operator)?);
     let missing = settings.store.missing_file();
     let store = open_store(&settings.store)?;
@@ -144,6 +146,9 @@ async fn serve(
     let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
         .context("cannot start the timer")?;
     crate::upkeep::start(&worker, &mut loops.serving);
+    if let Some(hang_up) = hang_up {
+        loops.serving.spawn(reload_at(hang_up, registry.clone()));
+    }
     loops.serving.spawn(say_when_serving(Arc::clone(&worker), registry.clone(), Arc::clone(&manager)));
 
     let ended = tokio::select! {
@@ -188,8 +193,10 @@ fn sandbox_config(settings: &RunSettings) -> SandboxConfig {
         memory_bytes_max: memory_bytes_max(&settings.operator),
         memory_bytes_total: settings.memory_bytes_total,
         cache_dir: settings.cache_dir.clone(),
+        compile_memory_bytes_max: settings.memory_bytes_total.clamp(COMPILE_BYTES.0, COMPILE_BYTES.1),
         io: Some(tokio::runtime::Handle::current()),
         resolver: None,
+        ..SandboxConfig::default()
     }
 }
 
@@ -201,7 +208,9 @@ pub fn memory_bytes_max(operator: &OperatorSettings) -> u64 {
 fn registry_config(settings: &RunSettings, operator: Arc<Operator>) -> RegistryConfig {
     RegistryConfig {
         dir: settings.handlers.clone(),
-        scan_every: SCAN_EVERY,
+        scan_every: settings.handlers_scan,
+        events: settings.handlers_events,
+        versions: settings.cache_dir.as_deref().map(|dir| Versions::of_folder(dir, &settings.handlers)),
         module_bytes_max: MODULE_BYTES_MAX,
         operator,
     }
@@ -315,6 +324,25 @@ async fn say_when_serving(worker: Arc<Worker>, registry: Registry, manager: Arc<
     tracing::info!(kinds = kinds.join(","), session = %worker.session, "the runner serves");
     manager.ready(&worker);
     manager.watch(&worker).await;
+}
+
+/// SIGHUP, where it asks for a scan of the handlers folder. A runner that has a terminal ends with it, as any
+/// program does.
+fn hang_up() -> anyhow::Result<Option<Signal>> {
+    if std::fs::File::open("/dev/tty").is_ok() {
+        return Ok(None);
+    }
+    signal(SignalKind::hangup()).map(Some).context("cannot listen to signals")
+}
+
+/// Scans the handlers folder at each SIGHUP.
+async fn reload_at(mut hang_up: Signal, registry: Registry) {
+    while hang_up.recv().await.is_some() {
+        tracing::info!("scanning the handlers folder: told to by SIGHUP");
+        registry.reload();
+    }
+    // There will be no more signals; the runner goes on.
+    std::future::pending::<()>().await;
 }
 
 /// Returns once no job that this runner serves is scheduled, ready or running anywhere.

@@ -39,6 +39,7 @@ mod show;
 mod state;
 mod table;
 mod verbs;
+mod versions;
 
 use args::{Cli, Command, HandlerCommand, RunnerCommand, StoreCommand};
 use context::Context;
@@ -46,11 +47,15 @@ use exit::{Code, Fault};
 use output::complain;
 
 use crate::config::{self, LogSettings};
-use crate::telemetry;
+use crate::{sandbox, telemetry};
 
 /// Runs the command of this process.
 pub fn main() -> ExitCode {
     let args: Vec<OsString> = std::env::args_os().collect();
+    if args.get(1).is_some_and(|word| word == sandbox::COMPILE_COMMAND) {
+        return sandbox::compile_child(&args[2..]);
+    }
+    compile_in_processes();
     let cli = match Cli::try_parse_from(&args) {
         Ok(cli) => cli,
         Err(error) => {
@@ -66,6 +71,14 @@ pub fn main() -> ExitCode {
             fault.code
         })
         .into()
+}
+
+/// Has modules compiled by processes of this very binary, also when its file has been replaced since.
+fn compile_in_processes() {
+    const THIS_BINARY: &str = "/proc/self/exe";
+    if std::fs::metadata(THIS_BINARY).is_ok() {
+        sandbox::compile_with(THIS_BINARY.into());
+    }
 }
 
 /// Does what the command says. A fault of the command is worse than one of its answer's way out.
@@ -122,6 +135,12 @@ async fn ask(command: &Command, context: &mut Context) -> Result<Code, Fault> {
         Command::Handler(HandlerCommand::Test(args)) => handler_test::run(context, args).await,
         Command::Handler(HandlerCommand::List { .. }) => handlers::list(context).await,
         Command::Handler(HandlerCommand::Check { file }) => handlers::check(context, file),
+        Command::Handler(HandlerCommand::Versions(of)) => versions::list(context, of),
+        Command::Handler(HandlerCommand::Rollback { of, to }) => {
+            versions::rollback(context, of, to.as_deref())
+        }
+        Command::Handler(HandlerCommand::Pin { of, hash }) => versions::pin(context, of, hash.as_deref()),
+        Command::Handler(HandlerCommand::Unpin(of)) => versions::unpin(context, of),
         Command::Run(_)
         | Command::Dev(_)
         | Command::Handler(HandlerCommand::New(_))

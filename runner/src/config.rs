@@ -27,7 +27,7 @@ pub use layers::Layers;
 use machine::Machine;
 use reader::Reader;
 pub use store::{StoreSettings, StoreUrl};
-use values::{between, concurrency, dir, dir_or_off, memory_total, names, runner_name};
+use values::{between, concurrency, dir, dir_or_off, memory_total, names, on_or_off, runner_name};
 pub(crate) use values::{limit, whole};
 
 /// The namespace when nobody names one.
@@ -135,6 +135,10 @@ pub struct RunSettings {
     pub store: StoreSettings,
     /// The handlers folder.
     pub handlers: PathBuf,
+    /// How often it is scanned, whatever the file system says.
+    pub handlers_scan: Duration,
+    /// Whether events of the file system bring a scan forward.
+    pub handlers_events: bool,
     /// Who this runner is, in records and lists: `host:pid` unless somebody names it. Proves nothing.
     pub name: String,
     /// This machine's name.
@@ -172,6 +176,8 @@ impl RunSettings {
         let mut reader = Reader::new(layers);
         let store = store::read(&mut reader);
         let handlers = read_handlers(&mut reader);
+        let handlers_scan = reader.take("handlers_scan", |t| between(t, 1_000, 3_600_000)).unwrap_or(2_000);
+        let handlers_events = reader.take("handlers_events", on_or_off).unwrap_or(true);
         let name = reader.take("name", runner_name).unwrap_or_else(|| machine.runner_name());
         let concurrency = reader.take("concurrency", concurrency).unwrap_or(128);
         let lease = reader.take("lease", |t| between(t, 1_000, 3_600_000)).unwrap_or(5_000);
@@ -188,6 +194,8 @@ impl RunSettings {
         Ok(Self {
             store: store.expect("without a problem there is a store"),
             handlers,
+            handlers_scan: Duration::from_millis(handlers_scan),
+            handlers_events,
             name,
             host: machine.host.clone(),
             concurrency,

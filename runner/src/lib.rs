@@ -11,6 +11,7 @@ pub mod job;
 pub mod manifest;
 pub mod names;
 pub mod outcome;
+mod own_dir;
 pub mod wire;
 
 pub mod queue;

@@ -8,6 +8,7 @@ mod allow;
 pub mod ceiling;
 pub(crate) mod document;
 mod effective;
+mod granted;
 mod origin;
 mod secret;
 #[cfg(test)]

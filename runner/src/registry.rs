@@ -8,9 +8,13 @@ mod files;
 mod folder;
 mod loading;
 mod manifests;
+mod network;
+mod pinned;
+pub mod pins;
 mod publish;
 mod tracked;
 mod verdict;
+mod versions;
 mod watch;
 
 use std::collections::BTreeMap;
@@ -30,14 +34,16 @@ use crate::clock;
 use crate::grants::Grants;
 use crate::manifest::{Keep, Operator};
 use crate::names::Name;
-use crate::sandbox::{Limits, Module, Sandbox};
+use crate::sandbox::{Build, Limits, Module, Sandbox};
 
 use files::Files;
 use loading::LoadOrder;
+use pinned::PinOrder;
 use publish::Published;
 
 pub use manifests::manifest_beside;
-pub use verdict::{Verdict, verdict};
+pub use verdict::{Verdict, kinds_of, stem, verdict};
+pub use versions::{VERSIONS_KEPT, Version, Versions, sha256_of};
 
 /// A loop that panicked begins again after this.
 const AFTER_PANIC: Duration = Duration::from_secs(1);
@@ -49,6 +55,10 @@ pub struct RegistryConfig {
     pub dir: PathBuf,
     /// How often it is scanned whatever the file system says.
     pub scan_every: Duration,
+    /// Whether events of the file system bring a scan forward.
+    pub events: bool,
+    /// Where the last versions are kept, and looked for when one is pinned.
+    pub versions: Option<Versions>,
     /// Files larger than this are refused unread, in bytes.
     pub module_bytes_max: u64,
     /// What the operator says for all handlers.
@@ -56,9 +66,17 @@ pub struct RegistryConfig {
 }
 
 impl RegistryConfig {
-    /// The defaults for a folder: a scan every 2 s, modules of up to 64 MiB, an operator without secrets and ceiling.
+    /// The defaults for a folder: events, a scan every 2 s, modules of up to 64 MiB, no versions kept, an operator without
+    /// secrets and ceiling.
     pub fn new(dir: PathBuf) -> Self {
-        Self { dir, scan_every: Duration::from_secs(2), module_bytes_max: 64 << 20, operator: Arc::default() }
+        Self {
+            dir,
+            scan_every: Duration::from_secs(2),
+            events: true,
+            versions: None,
+            module_bytes_max: 64 << 20,
+            operator: Arc::default(),
+        }
     }
 }
 
@@ -79,7 +97,7 @@ pub enum RegistryError {
 }
 
 /// One version of the code for one kind.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub struct Handler {
     /// The kind that it serves.
     pub kind: Name,
@@ -111,6 +129,15 @@ pub struct Handler {
     pub retention_finished: Keep,
     /// How long its dead letters are kept, where the manifest says so.
     pub retention_dead: Keep,
+}
+
+impl Handler {
+    /// Takes other code, and leaves the rest.
+    fn run_on(&mut self, module: &Arc<Module>) {
+        module.sha256().clone_into(&mut self.sha256);
+        self.hash = self.sha256.chars().take(12).collect();
+        self.module = Arc::clone(module);
+    }
 }
 
 /// How a file, or one kind of it, is doing.
@@ -152,6 +179,10 @@ pub struct HandlerStatus {
     pub error: Option<String>,
     /// What a job may use.
     pub limits: Limits,
+    /// How its code came about; `None` for one that never loaded.
+    pub build: Option<Build>,
+    /// The pin that counts for it.
+    pub pin: Option<PinStatus>,
     /// What it may reach. Its secrets are not for lists.
     pub grants: Arc<Grants>,
     /// Jobs of this kind that one runner runs at once; no bound of its own when `None`.
@@ -160,6 +191,17 @@ pub struct HandlerStatus {
     pub weight: u32,
     /// What module, manifest and ceiling do not agree about: the narrower counts.
     pub notes: Vec<String>,
+}
+
+/// A pin, and what it keeps from serving.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PinStatus {
+    /// The hash that it names, or its beginning; or the text that is none.
+    pub wanted: String,
+    /// Since when, in milliseconds since 1970.
+    pub since_ms: u64,
+    /// The hash of what lies in the folder instead, as far as it was read.
+    pub folder_sha256: Option<String>,
 }
 
 /// All handlers at one moment. Immutable.
@@ -182,7 +224,13 @@ struct Watching {
     hints: SyncSender<()>,
 }
 
-/// What the two threads and the handle share.
+/// Where the scan thread sends what is to be loaded. The other ends are gone only when we are about to be.
+struct Orders {
+    loads: mpsc::Sender<LoadOrder>,
+    pins: mpsc::Sender<PinOrder>,
+}
+
+/// What the three threads and the handle share.
 struct Shared {
     config: RegistryConfig,
     sandbox: Arc<Sandbox>,
@@ -214,14 +262,25 @@ impl Registry {
             stopping: AtomicBool::new(false),
         });
         let (hints, hinted) = mpsc::sync_channel(1);
-        let (orders, ordered) = mpsc::channel();
+        let (loads, to_load) = mpsc::channel();
+        let (pins, to_pin) = mpsc::channel();
+        let orders = Orders { loads, pins };
         shared.take_in(seen, &orders);
 
         let (loader, done) = (Arc::clone(&shared), hints.clone());
-        spawn("handlers-load", move || loading::run(&loader, &ordered, &done))?;
+        spawn("handlers-load", move || loading::run(&loader, &to_load, &done))?;
+        let (pinner, done) = (Arc::clone(&shared), hints.clone());
+        spawn("handlers-pin", move || loading::run_pins(&pinner, &to_pin, &done))?;
         let (scanner, hint) = (Arc::clone(&shared), hints.clone());
         spawn("handlers-scan", move || scanner.watch_folder(&hint, &hinted, &orders))?;
         Ok(Self(Arc::new(Watching { shared, hints })))
+    }
+
+    /// Scans the folder now, and tries once more what does not serve.
+    pub fn reload(&self) {
+        self.0.shared.files.lock().try_again();
+        // A full channel wakes the thread just as well.
+        let _ = self.0.hints.try_send(());
     }
 
     /// What serves now.
@@ -265,8 +324,8 @@ fn spawn(name: &'static str, body: impl Fn() + Send + 'static) -> Result<(), Reg
 
 impl Shared {
     /// The scan thread: scans every so often, on a hint, and when a file's quiet time is over.
-    fn watch_folder(&self, hint: &SyncSender<()>, hinted: &Receiver<()>, orders: &mpsc::Sender<LoadOrder>) {
-        let mut watch = watch::Watch::new(self.config.dir.clone(), self.config.scan_every, hint.clone());
+    fn watch_folder(&self, hint: &SyncSender<()>, hinted: &Receiver<()>, orders: &Orders) {
+        let mut watch = watch::Watch::new(&self.config, hint.clone());
         let mut unreadable = false;
         loop {
             let next_check = self.files.lock().next_check(clock::monotonic());
@@ -297,11 +356,17 @@ impl Shared {
     }
 
     /// What one scan saw: orders loads, drops what is gone.
-    fn take_in(&self, seen: Vec<folder::Seen>, orders: &mpsc::Sender<LoadOrder>) {
-        let due = self.files.lock().observe(seen, clock::monotonic(), clock::wall_ms());
-        for order in due {
-            // The load thread is gone only when we are about to be.
-            let _ = orders.send(order);
+    fn take_in(&self, seen: Vec<folder::Seen>, orders: &Orders) {
+        let now = clock::monotonic();
+        let mut files = self.files.lock();
+        let loads = files.observe(seen, now, clock::wall_ms());
+        let pins = files.pins_due(now);
+        drop(files);
+        for order in loads {
+            let _ = orders.loads.send(order);
+        }
+        for order in pins {
+            let _ = orders.pins.send(order);
         }
         let manifests = self.files.lock().manifests_due(clock::monotonic());
         for (path, id) in manifests {

@@ -5,11 +5,14 @@
 //! job, dropped after it whatever happened.
 
 mod bindings;
+mod bounds;
 mod cache;
 mod check;
+mod child;
 mod children;
 mod classify;
 mod command;
+mod compile;
 mod declared;
 mod dirs;
 mod engine;
@@ -33,6 +36,7 @@ mod wrap;
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -43,15 +47,18 @@ use crate::names::Name;
 use crate::outcome::{RunEnd, capped};
 
 use cache::CodeCache;
+use engine::Allocation;
 use limiter::MemoryMeter;
 use load::Loader;
 use run::Ground;
 use turns::Turns;
 
+pub use child::{COMMAND as COMPILE_COMMAND, compile_child};
 pub use children::Incarnation;
+pub use compile::compile_with;
 pub use facts::{Form, Role};
 pub use http::Resolver;
-pub use inspect::{INTERFACE_VERSION, Inspection, inspect, inspect_within};
+pub use inspect::{INTERFACE_VERSION, Inspection, declared_in, inspect, inspect_within};
 pub use load::{Build, Module};
 pub use log::JobLog;
 pub use services::{HttpAnswers, Offer, Services};
@@ -72,6 +79,10 @@ pub struct SandboxConfig {
     pub memory_bytes_total: u64,
     /// Where compiled code is kept between starts; nowhere when `None`.
     pub cache_dir: Option<PathBuf>,
+    /// How long a module may take to compile.
+    pub compile_time_max: Duration,
+    /// Memory of the process that compiles, in bytes ([`compile_with`]).
+    pub compile_memory_bytes_max: u64,
     /// Where input and output of guests go on (HTTP requests); where the guest runs when `None`.
     pub io: Option<tokio::runtime::Handle>,
     /// Who looks up the names in HTTP requests; this machine when `None`.
@@ -185,6 +196,8 @@ impl Default for SandboxConfig {
             memory_bytes_max: MEMORY_BYTES_DEFAULT,
             memory_bytes_total: 4 << 30,
             cache_dir: None,
+            compile_time_max: Duration::from_secs(120),
+            compile_memory_bytes_max: 4 << 30,
             io: None,
             resolver: None,
         }
@@ -245,8 +258,6 @@ pub struct Sandbox {
     loader: Loader,
     pooled: bool,
     memory_bytes_max: u64,
-    /// One module at a time: compiling takes all its threads, and memory by the gigabyte.
-    compiling: parking_lot::Mutex<()>,
 }
 
 /// How many threads guests should run on: one a core.
@@ -261,18 +272,18 @@ impl Sandbox {
     /// [`SandboxError`] when a setting makes no sense or the machine does not give what is needed.
     pub fn new(config: SandboxConfig) -> Result<Arc<Self>, SandboxError> {
         check_memory(&config)?;
-        let (engine, pooled) = engine::build(&config)?;
+        let (engine, settings) = engine::build(&config)?;
+        let pooled = settings.allocation != Allocation::OnDemand;
         engine::start_ticker(&engine)?;
         engine::check_interruption(&engine)?;
-        let cache = config.cache_dir.and_then(|dir| match CodeCache::open(dir.clone(), &engine) {
+        let cache = config.cache_dir.clone().and_then(|dir| match CodeCache::open(dir.clone(), &engine) {
             Ok(cache) => Some(cache),
             Err(error) => {
                 tracing::warn!(dir = %dir.display(), %error, "no cache for compiled code: each start compiles anew");
                 None
             }
         });
-        let loader =
-            Loader::new(&engine, cache, config.memory_bytes_max, pooled).map_err(SandboxError::Engine)?;
+        let loader = Loader::new(&engine, settings, cache, &config, pooled).map_err(SandboxError::Engine)?;
         Ok(Arc::new(Self {
             ground: Ground {
                 engine,
@@ -283,17 +294,16 @@ impl Sandbox {
             loader,
             pooled,
             memory_bytes_max: config.memory_bytes_max,
-            compiling: parking_lot::Mutex::new(()),
         }))
     }
 
     /// Checks, wraps, compiles (or takes from the cache) and links a module; `name` is its file stem.
-    /// Blocking, for seconds where the module is large: to be called off the runtimes.
+    /// Blocking, for seconds where the module is large: to be called off the runtimes. One module at a time is
+    /// compiled; what is in the cache does not wait for that.
     ///
     /// # Errors
     /// [`LoadError`] with the cause and the fix.
     pub fn load(&self, name: &str, bytes: &[u8]) -> Result<Module, LoadError> {
-        let _one_at_a_time = self.compiling.lock();
         self.loader.load(name, bytes)
     }
 

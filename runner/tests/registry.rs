@@ -1,68 +1,23 @@
 //! The handlers folder, with real files: what is dropped in, replaced, broken and removed.
 
+mod folder;
 mod guests;
 
 use std::fs;
 use std::path::Path;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 use std::time::Duration;
 
+use folder::*;
 use guests::{Guest, echo, guest, ok, spin};
 use hourhand::manifest::Operator;
 use hourhand::names::Name;
-use hourhand::registry::{HandlerStatus, Registry, RegistryConfig, Snapshot, Status, Verdict, verdict};
-use hourhand::sandbox::{Limits, Sandbox, SandboxConfig};
+use hourhand::registry::{Registry, RegistryConfig, Snapshot, Status, Verdict, verdict};
+use hourhand::sandbox::Limits;
 
 /// What `handler check` says, without a ceiling.
-fn looked_at(path: &std::path::Path, bytes: &[u8]) -> Verdict {
+fn looked_at(path: &Path, bytes: &[u8]) -> Verdict {
     verdict(path, bytes, &Operator::default(), Limits::default().memory_bytes)
-}
-
-/// One for all tests of this file: building a pool for each would only cost time.
-fn sandbox() -> Arc<Sandbox> {
-    static SANDBOX: OnceLock<Arc<Sandbox>> = OnceLock::new();
-    let config = SandboxConfig { concurrency: 4, ..SandboxConfig::default() };
-    Arc::clone(SANDBOX.get_or_init(|| Sandbox::new(config).expect("a sandbox")))
-}
-
-fn registry(dir: &Path) -> Registry {
-    Registry::start(RegistryConfig::new(dir.to_owned()), sandbox()).expect("a registry")
-}
-
-/// A module whose code differs with `text`.
-fn version(text: &str) -> Vec<u8> {
-    guest(ok(guests::TEXT, text.len() as i32)).text(text).build()
-}
-
-fn sha256_of(snapshot: &Snapshot, kind: &str) -> Option<String> {
-    snapshot.handlers.get(&Name::new(kind).unwrap()).map(|handler| handler.sha256.clone())
-}
-
-/// The first snapshot that `wanted` accepts. Events drive it; the limit only ends a failed test.
-async fn until(registry: &Registry, wanted: impl Fn(&Snapshot) -> bool) -> Arc<Snapshot> {
-    let mut generations = registry.subscribe();
-    let search = async {
-        loop {
-            generations.borrow_and_update();
-            let snapshot = registry.snapshot();
-            if wanted(&snapshot) {
-                return snapshot;
-            }
-            generations.changed().await.expect("the registry lives");
-        }
-    };
-    match tokio::time::timeout(Duration::from_secs(30), search).await {
-        Ok(snapshot) => snapshot,
-        Err(_) => panic!("not reached; the last: {:#?}", registry.snapshot().files),
-    }
-}
-
-fn serves(kind: &str) -> impl Fn(&Snapshot) -> bool + '_ {
-    move |snapshot| sha256_of(snapshot, kind).is_some()
-}
-
-fn status_of<'a>(snapshot: &'a Snapshot, file: &str, status: Status) -> Option<&'a HandlerStatus> {
-    snapshot.files.iter().find(|s| s.status == status && s.file.ends_with(file))
 }
 
 #[tokio::test]

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use hourhand::outcome::RunEnd;
-use hourhand::sandbox::{JobLog, Limits, Sandbox, SandboxConfig, StopSignal};
+use hourhand::sandbox::{JobLog, Limits, Sandbox, SandboxConfig, StopSignal, compile_with};
 
 /// Says to the process that it is the one with the limit.
 const INSIDE: &str = "HOURHAND_TEST_INSIDE";
@@ -31,6 +31,8 @@ fn in_a_process_with(bytes: u64, test: &str) {
 }
 
 fn run_echo(concurrency: u32, pooled: bool) {
+    // The process that compiles has no pool, and makes the same code.
+    compile_with(env!("CARGO_BIN_EXE_hourhand").into());
     let sandbox = Sandbox::new(SandboxConfig { concurrency, ..SandboxConfig::default() }).unwrap();
     assert_eq!(sandbox.pooled(), pooled);
     let module = sandbox.load("echo", &guests::echo().build()).unwrap();

@@ -4,9 +4,10 @@ mod guests;
 
 use std::sync::Arc;
 
-use guests::{WIT, echo, guest, ok};
+use guests::{TEXT, WIT, at, echo, guest, limits, ok, run};
+use hourhand::outcome::RunEnd;
 use hourhand::sandbox::{Form, JobLog, LoadError, Sandbox, SandboxConfig, StopSignal, inspect};
-use wasm_encoder::{MemoryType, ValType};
+use wasm_encoder::{Instruction as I, MemoryType, ValType};
 use wit_component::ComponentEncoder;
 
 fn memory(memory64: bool, shared: bool) -> MemoryType {
@@ -69,10 +70,13 @@ fn refused() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
         ("Go for browsers", importing("gojs", "runtime.wasmExit"), "GOOS=js", "GOOS=wasip1"),
         ("AssemblyScript", importing("env", "abort"), "AssemblyScript", "wasi-shim"),
         (
-            "a command that wants more than WASI 0.1",
-            echo().import("wasi:http/types@0.2.0", "f", &[], &[]).export("_start").build_bare(),
-            "a command (exports _start) that imports wasi:http/types@0.2.0.f",
-            "wasm32-wasip2",
+            "a command that wants more than WASI",
+            echo()
+                .import("hourhand:job/host@0.1.0", "is-cancelled", &[], &[ValType::I32])
+                .export("_start")
+                .build_bare(),
+            "a command (exports _start) that imports hourhand:job/host@0.1.0.is-cancelled",
+            "leave that import out",
         ),
         (
             "a WASI library",
@@ -91,6 +95,24 @@ fn refused() -> Vec<(&'static str, Vec<u8>, &'static str, &'static str)> {
             made_by(echo().export("_start").build_bare(), "Debian clang", "14.0.6"),
             "built with Debian clang 14.0.6",
             "2023 or newer",
+        ),
+        (
+            "a function that WASI does not have",
+            echo().import("wasi:http/types@0.2.0", "f", &[], &[]).build(),
+            "cannot be wrapped",
+            "wasi:http/types",
+        ),
+        (
+            "a function of WASI with another signature",
+            echo().import("wasi:clocks/monotonic-clock@0.2.0", "now", &[], &[ValType::I32]).build(),
+            "cannot be wrapped",
+            "",
+        ),
+        (
+            "another WASI",
+            echo().import("wasi:http/types@0.3.0", "f", &[], &[]).build(),
+            "cannot be wrapped",
+            "wasm32-wasip1",
         ),
         ("an object file", object_file(), "not linked", "leave out -c"),
         ("an HTTP component", http_component(), "an HTTP component", "hourhand-sdk"),
@@ -208,6 +230,20 @@ fn a_ready_component_loads_as_it_is() {
     assert_eq!(module.sha256().len(), 64);
     let declared: Vec<_> = module.declared().iter().map(|d| (d.kind.as_str(), d.timeout_ms)).collect();
     assert_eq!(declared, [("a", Some(7))]);
+}
+
+#[tokio::test]
+async fn a_core_module_that_imports_wasi_0_2_by_itself_runs_whatever_its_patch_version() {
+    for patch in [0, 3, 12] {
+        let clock: &'static str = format!("wasi:clocks/monotonic-clock@0.2.{patch}").leak();
+        let mut body = vec![I::I32Const(TEXT), I::Call(0), I::I64Store(at(0))];
+        body.extend(ok(TEXT, 8));
+        let module = guest(body).import(clock, "now", &[], &[ValType::I64]);
+        match run(&module, &limits(1_000)).await.end {
+            RunEnd::Completed(now) => assert!(now.iter().any(|byte| *byte != 0), "{clock}"),
+            other => panic!("{clock}: {other:?}"),
+        }
+    }
 }
 
 #[test]

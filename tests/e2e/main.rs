@@ -8,6 +8,9 @@
 #[path = "../harness/mod.rs"]
 mod harness;
 
+#[path = "../../runner/tests/guests/mod.rs"]
+mod guests;
+
 mod architecture;
 mod cancelling;
 mod cli;
@@ -16,12 +19,15 @@ mod cli_jobs;
 mod contention;
 mod copying;
 mod demo;
+mod dev;
 mod doctor;
 mod effects;
 mod embedded;
 mod exactly_once;
 mod first_job;
 mod handler_check;
+mod handler_new;
+mod handler_run;
 mod http;
 mod languages;
 mod limits;
@@ -37,8 +43,10 @@ mod pictures;
 mod readme;
 mod recovery;
 mod reload;
+mod reload_files;
 mod reports;
 mod service;
+mod soak_handlers;
 mod stopping;
 mod tls;
 mod webhook;

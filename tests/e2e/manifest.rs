@@ -145,12 +145,15 @@ fn a_kind_has_turns_by_its_weight(on: StoreKind) {
     let store = on.start();
     let here = Hourhand::new(&store.url(), &["nap", "echo"]);
     write_manifest(&here, "echo", "weight = 3\n");
+    // One slot: each claim brings a single job, so that turns are taken over many claims. All jobs come at once, when both
+    // kinds are served.
+    let _runner = here.runner(&["--concurrency", "1"]);
     let mut lines = "{\"kind\":\"nap\",\"payload\":{\"ms\":2}}\n".repeat(60);
     lines.push_str(&"{\"kind\":\"echo\",\"payload\":1}\n".repeat(60));
     enqueue_many(&here, &lines);
-    // One slot: each claim brings a single job, so that turns are taken over many claims.
-    let _runner = here.runner(&["--concurrency", "1"]);
-    here.counts("nap", "all are done", SOON, |q| q["completed"] == 60);
+    for kind in ["nap", "echo"] {
+        here.counts(kind, "all are done", SOON, |q| q["completed"] == 60);
+    }
     let mut started: Vec<(String, &str)> = Vec::new();
     for kind in ["nap", "echo"] {
         let jobs = completed(&here, kind);

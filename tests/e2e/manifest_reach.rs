@@ -206,7 +206,7 @@ fn variables_of_the_runner_pass_only_where_the_ceiling_lets_them_and_secrets_are
         fs::write(here.dir.path().join("hourhand.toml"), text).unwrap();
     };
     settings("signing");
-    let manifest = "[allow]\nhttp = ['https://api.example.com']\n[allow.env]\nPLACE = { from = 'HOME' }\nPATH = { from = 'PATH' }\n\
+    let manifest = "[allow]\nhttp = ['https://api.example.com']\nstate = true\n[allow.env]\nPLACE = { from = 'HOME' }\nPATH = { from = 'PATH' }\n\
                     [allow.secrets]\nsigning = { to = 'https://api.example.com', header = 'x-key' }\n";
     write_manifest(&here, "files", manifest);
     let mut runner = here.runner(&[]);
@@ -222,6 +222,18 @@ fn variables_of_the_runner_pass_only_where_the_ceiling_lets_them_and_secrets_are
     assert_eq!(grants["secrets"][0]["injected"][0]["header"], "x-key", "{list:#}");
     assert_eq!(grants["http"]["allow"][0], "https://api.example.com");
     assert_eq!(grants["env"], serde_json::json!(["PLACE"]));
+    // The module wants less than it might have: by its own word.
+    assert_eq!(
+        (&grants["state"], &list["items"][0]["limits"]["memory_bytes"]),
+        (&Value::Null, &(64 << 20).into())
+    );
+    let check = here.json(&["handler", "check", "handlers/files.wasm"]);
+    let asks = &check["handlers"][0]["asks"];
+    assert_eq!(
+        (&asks["state"], &asks["memory_bytes"], &asks["http"]),
+        (&false.into(), &(64 << 20).into(), &Value::Null)
+    );
+    assert_eq!(&check["gets"][0]["grants"], grants, "{check:#}");
     for shown in [list.to_string(), here.ok(&["handler", "list"]), runner.log()] {
         assert!(!shown.contains(VALUE), "{shown}");
     }
@@ -230,9 +242,12 @@ fn variables_of_the_runner_pass_only_where_the_ceiling_lets_them_and_secrets_are
     // A secret that the operator does not have: said, and the handler does not serve.
     settings("other");
     let runner = here.runner(&[]);
-    let said = "files.toml:7: allow.secrets.signing: expected one of the operator's secrets";
+    let said = "files.toml:8: allow.secrets.signing: expected one of the operator's secrets";
     eventually("it is said", SOON, || runner.log().contains(said).then_some(()));
     drop(runner);
+    let check = here.run(&["handler", "check", "handlers/files.wasm"]);
+    assert_eq!(check.status.code(), Some(2));
+    assert!(String::from_utf8_lossy(&check.stderr).contains(said), "{check:?}");
     // One that is not where the settings say: nothing starts.
     fs::remove_file(&file).unwrap();
     let output = here.run(&["run", "--handlers", "handlers"]);

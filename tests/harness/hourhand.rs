@@ -135,7 +135,9 @@ impl Hourhand {
 
     /// The same with these variables in its environment.
     pub fn runner_with(&self, args: &[&str], variables: &[(&str, &str)]) -> Runner {
-        let runner = self.spawn_runner(args, variables);
+        let runner = self.runner_made(args, |command| {
+            command.envs(variables.iter().copied());
+        });
         eventually("the runner serves", Duration::from_secs(60), || {
             runner.log().contains("the runner serves").then_some(())
         });
@@ -144,22 +146,20 @@ impl Hourhand {
 
     /// Starts a runner without waiting for it.
     pub fn runner_unready(&self, args: &[&str]) -> Runner {
-        self.spawn_runner(args, &[])
+        self.runner_made(args, |_| ())
     }
 
-    fn spawn_runner(&self, args: &[&str], variables: &[(&str, &str)]) -> Runner {
+    /// The same with a process that is made in another way.
+    pub fn runner_made(&self, args: &[&str], make: impl FnOnce(&mut Command)) -> Runner {
         let number = self.started.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
         let log = self.dir.path().join(format!("runner-{number}.log"));
         let mut all = vec!["run", "--handlers", "handlers"];
         all.extend(args);
         let file = File::create(&log).expect("a log file");
-        let child = self
-            .command(&all)
-            .envs(variables.iter().copied())
-            .stdout(file.try_clone().expect("a second handle"))
-            .stderr(file)
-            .spawn()
-            .expect("start a runner");
+        let mut command = self.command(&all);
+        command.stdout(file.try_clone().expect("a second handle")).stderr(file);
+        make(&mut command);
+        let child = command.spawn().expect("start a runner");
         Runner { child, log }
     }
 

@@ -15,5 +15,6 @@ pub mod orders;
 pub mod photographs;
 pub mod redis_server;
 pub mod signing;
+pub mod toolchain;
 pub mod waiting;
 pub mod web;

@@ -21,7 +21,7 @@ enum Step {
 }
 
 /// The text that came of each step, or `error: ` and why not.
-#[handler]
+#[handler(memory = "64MiB", state = false)]
 fn files(steps: Vec<Step>) -> Vec<String> {
     let outcome = |step| done(step).unwrap_or_else(|error| format!("error: {error}"));
     steps.into_iter().map(outcome).collect()

@@ -110,6 +110,12 @@ pub(super) struct RunArgs {
     /// The handlers folder [default: handlers]
     #[arg(long, value_name = "DIR")]
     handlers: Option<String>,
+    /// How often it is scanned, whatever the file system's events say, 1s to 1h [default: 2s]
+    #[arg(long, value_name = "DURATION")]
+    handlers_scan: Option<String>,
+    /// Whether events of the file system bring a scan forward: on or off [default: on]
+    #[arg(long, value_name = "SWITCH")]
+    handlers_events: Option<String>,
     /// Jobs that run at once, 1 to 4096 [default: 128]
     #[arg(long, value_name = "N")]
     concurrency: Option<String>,
@@ -233,11 +239,49 @@ pub(super) enum HandlerCommand {
         #[arg(long, value_name = "DIR")]
         handlers: Option<String>,
     },
+    /// List the versions of a kind's module that can serve: what lies in the folder, and the last that were loaded
+    Versions(VersionArgs),
+    /// Let the version before serve, whatever lies in the folder, until `unpin`
+    Rollback {
+        #[command(flatten)]
+        of: VersionArgs,
+        /// The version, by the first 12 or more digits of its hash [default: the one before]
+        #[arg(long, value_name = "HASH")]
+        to: Option<String>,
+    },
+    /// Let a version serve, whatever lies in the folder, until `unpin`
+    Pin {
+        #[command(flatten)]
+        of: VersionArgs,
+        /// The version, by the first 12 or more digits of its hash [default: what lies in the folder]
+        hash: Option<String>,
+    },
+    /// Let what lies in the folder serve again
+    Unpin(VersionArgs),
     /// Check a module: what it is, what it serves, and whether it would load
     Check {
         /// The module
         file: PathBuf,
     },
+}
+
+/// A kind of a handlers folder, and where versions are kept.
+#[derive(Debug, Args)]
+pub(super) struct VersionArgs {
+    /// Which kind
+    pub(super) kind: Name,
+    /// The handlers folder [default: handlers]
+    #[arg(long, value_name = "DIR")]
+    handlers: Option<String>,
+    /// The runner's cache, where it keeps the last versions [default: hourhand in the user's cache folder]
+    #[arg(long, value_name = "DIR")]
+    cache_dir: Option<String>,
+}
+
+impl VersionArgs {
+    fn settings(&self) -> [(&'static str, &Option<String>); 2] {
+        [("handlers", &self.handlers), ("cache_dir", &self.cache_dir)]
+    }
 }
 
 /// What can be done with runners.
@@ -275,6 +319,12 @@ impl Cli {
         match &self.command {
             Command::Run(run) => all.extend(run.settings()),
             Command::Handler(HandlerCommand::List { handlers }) => all.push(("handlers", handlers)),
+            Command::Handler(
+                HandlerCommand::Versions(of)
+                | HandlerCommand::Unpin(of)
+                | HandlerCommand::Pin { of, .. }
+                | HandlerCommand::Rollback { of, .. },
+            ) => all.extend(of.settings()),
             Command::Dev(dev) => all.push(("concurrency", &dev.concurrency)),
             _ => {}
         }
@@ -295,9 +345,11 @@ impl Cli {
 }
 
 impl RunArgs {
-    fn settings(&self) -> [(&'static str, &Option<String>); 18] {
+    fn settings(&self) -> [(&'static str, &Option<String>); 20] {
         [
             ("handlers", &self.handlers),
+            ("handlers_scan", &self.handlers_scan),
+            ("handlers_events", &self.handlers_events),
             ("concurrency", &self.concurrency),
             ("lease", &self.lease),
             ("grace", &self.grace),

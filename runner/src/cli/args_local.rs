@@ -94,7 +94,7 @@ pub(super) struct TryArgs {
                         cannot be read."
 )]
 pub(super) struct TestArgs {
-    /// A project's folder, or a module [default: the working directory]
+    /// A project's folder, which is built first, or a module [default: the working directory]
     pub(super) path: Option<PathBuf>,
     /// The folder of the cases [default: fixtures beside the project's files or the module]
     #[arg(long, value_name = "DIR")]
@@ -102,9 +102,6 @@ pub(super) struct TestArgs {
     /// Only cases whose name contains this
     #[arg(long, value_name = "TEXT")]
     pub(super) only: Option<String>,
-    /// Do not build the project first
-    #[arg(long)]
-    pub(super) no_build: bool,
     /// Write what came into the cases as what is expected from now on
     #[arg(long)]
     pub(super) bless: bool,

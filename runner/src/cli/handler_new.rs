@@ -49,6 +49,7 @@ pub(super) fn run(context: &mut Context, args: &NewArgs) -> Result<Code, Fault> 
         return Ok(Code::Done);
     }
     context.out.line(&dir.display().to_string());
+    context.out.flush();
     if let Some(sdk) = &sdk {
         note(&format!("hourhand-sdk: {}", sdk.said));
     }
@@ -59,12 +60,15 @@ pub(super) fn run(context: &mut Context, args: &NewArgs) -> Result<Code, Fault> 
 fn say_next(lang: Lang, dir: &Path) {
     let prepare = match lang {
         Lang::Rust | Lang::Plain => "rustup target add wasm32-wasip1   # once",
-        Lang::Js => "npm install                       # once",
-        Lang::Python => "sh setup.sh                       # once: the compiler, in .venv",
+        Lang::Js => "npm ci                            # once",
+        // Its build script gets what it needs.
+        Lang::Python => "",
     };
     note("next:");
     note(&format!("  cd {}", dir.display()));
-    note(&format!("  {prepare}"));
+    if !prepare.is_empty() {
+        note(&format!("  {prepare}"));
+    }
     note("  hourhand handler test             # builds it, and runs the cases in fixtures/");
     note("  hourhand dev                      # builds and runs it whenever a file changes");
 }

@@ -9,7 +9,7 @@ use super::context::{Context, flag};
 use super::exit::{Code, Fault};
 use super::local::answers;
 use super::local::report;
-use super::local::stage::{Artifact, Stage};
+use super::local::stage::{Artifact, Stage, check_module};
 use super::local::state::{self, Entries};
 use super::local::trial::{self, TrialJob};
 use super::output::note;
@@ -35,6 +35,7 @@ pub(super) async fn run(context: &mut Context, args: &TryArgs) -> Result<Code, F
 }
 
 fn artifact(args: &TryArgs) -> Result<Artifact, Fault> {
+    check_module(&args.file)?;
     let folder = args.file.parent().unwrap_or(Path::new(""));
     let mut artifact = Artifact::with_manifest_in(args.file.clone(), folder);
     if let Some(manifest) = &args.manifest {

@@ -37,7 +37,7 @@ pub(super) async fn run(context: &mut Context, args: &TestArgs) -> Result<Code, 
     let path = args.path.clone().unwrap_or_else(|| PathBuf::from("."));
     // The cases first: a build may take minutes.
     let cases = read_cases(&fixtures(&path, args), args.only.as_deref())?;
-    let artifacts = artifacts(&path, args)?;
+    let artifacts = artifacts(&path)?;
     let stage = Stage::load(context, &artifacts).await?;
     let mut all = Vec::new();
     for case in cases {
@@ -53,6 +53,7 @@ pub(super) async fn run(context: &mut Context, args: &TestArgs) -> Result<Code, 
 
 fn fixtures(path: &Path, args: &TestArgs) -> PathBuf {
     let beside = if path.is_dir() { path } else { path.parent().unwrap_or(Path::new("")) };
+    let beside = if beside == Path::new(".") { Path::new("") } else { beside };
     args.fixtures.clone().unwrap_or_else(|| beside.join(FIXTURES))
 }
 
@@ -84,7 +85,7 @@ fn read_cases(folder: &Path, only: Option<&str>) -> Result<Vec<Case>, Fault> {
 }
 
 /// The modules to test: a file itself, or what is built from a project.
-fn artifacts(path: &Path, args: &TestArgs) -> Result<Vec<Artifact>, Fault> {
+fn artifacts(path: &Path) -> Result<Vec<Artifact>, Fault> {
     if path.is_file() {
         let folder = path.parent().unwrap_or(Path::new(""));
         return Ok(vec![Artifact::with_manifest_in(path.to_owned(), folder)]);
@@ -92,8 +93,7 @@ fn artifacts(path: &Path, args: &TestArgs) -> Result<Vec<Artifact>, Fault> {
     let Some(project) = Project::find(path) else {
         return Err(Fault::usage(format!("{}: expected a module, or {WHAT_IS_ONE}", path.display())));
     };
-    let built = if args.no_build { project.built() } else { project.build(&BuildStop::default()) };
-    built.map_err(|error| match error {
+    project.build(&BuildStop::default()).map_err(|error| match error {
         BuildError::NoTool { .. } | BuildError::NoModule(_) => Fault::usage(error.to_string()),
         BuildError::Failed { .. } | BuildError::Stopped => Fault::failed(error.to_string()),
     })
@@ -156,6 +156,8 @@ fn show(out: &mut Out, all: &[Ran]) {
     let failed = all.iter().filter(|ran| !ran.passed()).count();
     let blessed = all.iter().filter(|ran| ran.blessed).count();
     let passed = all.len() - failed - blessed;
+    // In this order on a terminal.
+    out.flush();
     let blessed = if blessed > 0 { format!(", {blessed} blessed") } else { String::new() };
     note(&format!("{passed} passed, {failed} failed{blessed}"));
 }

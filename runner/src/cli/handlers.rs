@@ -17,7 +17,7 @@ use super::table::Table;
 use crate::config;
 use crate::manifest::Effective;
 use crate::names::Name;
-use crate::registry::{HandlerStatus, Registry, RegistryConfig, Verdict, verdict};
+use crate::registry::{HandlerStatus, PinStatus, Registry, RegistryConfig, Verdict, Versions, verdict};
 use crate::sandbox::{Asks, Build, Declared, Form, Limits, Role, Sandbox, SandboxConfig};
 use crate::wire::units::rfc3339;
 
@@ -34,6 +34,18 @@ struct HandlerOut<'a> {
     grants: GrantsOut<'a>,
     /// What its module, its manifest and the ceiling do not agree about.
     notes: &'a [String],
+    /// How long it took to compile; `null` for what was in the cache, and for what did not load now.
+    compile_ms: Option<u64>,
+    /// Whether its code was in the cache; `null` for what did not load now.
+    from_cache: Option<bool>,
+    pin: Option<PinOut<'a>>,
+}
+
+#[derive(Debug, Serialize)]
+struct PinOut<'a> {
+    sha256: &'a str,
+    since: String,
+    folder_sha256: Option<&'a str>,
 }
 
 #[derive(Debug, Serialize)]
@@ -67,6 +79,13 @@ impl<'a> From<&'a HandlerStatus> for HandlerOut<'a> {
             },
             grants: GrantsOut::from(&*handler.grants),
             notes: &handler.notes,
+            compile_ms: handler.build.as_ref().and_then(|build| build.compile_ms),
+            from_cache: handler.build.as_ref().map(|build| build.compile_ms.is_none()),
+            pin: handler.pin.as_ref().map(|pin| PinOut {
+                sha256: &pin.wanted,
+                since: rfc3339(pin.since_ms),
+                folder_sha256: pin.folder_sha256.as_deref(),
+            }),
         }
     }
 }
@@ -75,13 +94,15 @@ impl<'a> From<&'a HandlerStatus> for HandlerOut<'a> {
 pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
     let (dir, cache_dir) = config::handlers(&context.layers, &context.machine)?;
     crate::app::check_handlers_dir(&dir).map_err(|e| Fault::usage(format!("{e:#}")))?;
+    let versions = cache_dir.as_deref().map(|cache| Versions::of_folder(cache, &dir).read_only());
     // One slot is enough to load with.
     let settings = context.layers.operator();
     let memory_bytes_max = crate::app::memory_bytes_max(settings);
     let config = SandboxConfig { concurrency: 1, memory_bytes_max, cache_dir, ..SandboxConfig::default() };
     let sandbox = Sandbox::new(config).map_err(|e| Fault::failed(e.to_string()))?;
     let operator = Arc::new(crate::app::operator_without_secrets(settings));
-    let registry = Registry::start(RegistryConfig { operator, ..RegistryConfig::new(dir) }, sandbox);
+    let registry =
+        Registry::start(RegistryConfig { operator, versions, ..RegistryConfig::new(dir) }, sandbox);
     let registry = registry.map_err(|e| Fault::failed(e.to_string()))?;
     registry.settled().await;
     let snapshot = registry.snapshot();
@@ -89,7 +110,9 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
         listing::whole(context, snapshot.files.iter().map(HandlerOut::from).collect());
         return Ok(Code::Done);
     }
-    let mut table = Table::new(&["kind", "status", "file", "sha256", "timeout", "memory", "grants", "error"]);
+    let mut table = Table::new(&[
+        "kind", "status", "file", "sha256", "timeout", "memory", "grants", "compiled", "pinned", "error",
+    ]);
     for handler in &snapshot.files {
         table.row([
             handler.kind.clone(),
@@ -99,6 +122,10 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
             format!("{} ms", handler.limits.timeout_ms),
             format!("{} MiB", handler.limits.memory_bytes >> 20),
             in_short(&handler.grants),
+            handler.build.as_ref().map_or_else(String::new, |build| {
+                build.compile_ms.map_or_else(|| "from cache".to_owned(), |ms| format!("{ms} ms"))
+            }),
+            handler.pin.as_ref().map(pinned).unwrap_or_default(),
             handler.error.clone().unwrap_or_default(),
         ]);
     }
@@ -108,6 +135,18 @@ pub(super) async fn list(context: &mut Context) -> Result<Code, Fault> {
         note(&format!("note: {}", plain(text)));
     }
     Ok(Code::Done)
+}
+
+/// `since 2026-12-01T09:00:00Z, folder has 0123456789ab`
+fn pinned(pin: &PinStatus) -> String {
+    let folder = pin.folder_sha256.as_deref().map_or_else(
+        || "nothing in the folder".to_owned(),
+        |sha256| match sha256.starts_with(&pin.wanted) {
+            true => "folder has the same".to_owned(),
+            false => format!("folder has {}", &sha256[..12]),
+        },
+    );
+    format!("since {}, {folder}", rfc3339(pin.since_ms))
 }
 
 /// What a module is, and whether it would load.

@@ -22,7 +22,7 @@ pub const FILE_DEFAULT: &str = "hourhand.toml";
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Every setting that may stand in a file or a variable.
-pub const KEYS: [&str; 23] = [
+pub const KEYS: [&str; 25] = [
     "cache_dir",
     "completed_age",
     "completed_bytes",
@@ -34,6 +34,8 @@ pub const KEYS: [&str; 23] = [
     "durability",
     "grace",
     "handlers",
+    "handlers_events",
+    "handlers_scan",
     "id_memory_age",
     "id_memory_bytes",
     "kinds",

@@ -104,6 +104,8 @@ fn every_key_can_be_set_from_a_file_and_from_a_variable() {
         ("durability", "normal"),
         ("grace", "9s"),
         ("handlers", "/x"),
+        ("handlers_events", "off"),
+        ("handlers_scan", "9s"),
         ("id_memory_age", "9s"),
         ("id_memory_bytes", "9MiB"),
         ("kinds", "x"),

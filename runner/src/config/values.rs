@@ -61,6 +61,14 @@ pub(super) fn runner_name(text: &str) -> Result<String, String> {
     Ok(text.to_owned())
 }
 
+pub(super) fn on_or_off(text: &str) -> Result<bool, String> {
+    match text {
+        "on" => Ok(true),
+        "off" => Ok(false),
+        _ => Err(format!("expected on or off, got {text:?}")),
+    }
+}
+
 pub(super) fn dir(text: &str) -> Result<PathBuf, String> {
     if text.is_empty() { Err("expected a folder, got nothing".to_owned()) } else { Ok(PathBuf::from(text)) }
 }

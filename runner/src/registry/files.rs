@@ -3,13 +3,16 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use crate::clock::Monotonic;
+use crate::sandbox::Module;
 
 use super::folder::{FileId, Seen};
 use super::loading::{LoadOrder, Loaded};
 use super::manifests::ManifestRead;
+use super::pinned::PinOrder;
 use super::tracked::Tracked;
 
 /// All files of the folder, by path.
@@ -59,6 +62,25 @@ impl Files {
         if let Some(file) = self.by_path.get_mut(&order.path) {
             file.loaded(order, loaded, now, wall_ms);
         }
+    }
+
+    /// Which pinned versions are to be loaded.
+    pub(super) fn pins_due(&mut self, now: Monotonic) -> Vec<PinOrder> {
+        let order =
+            |(path, file): (&PathBuf, &mut Tracked)| file.pinned.as_mut()?.order(path, &file.stem, now);
+        self.by_path.iter_mut().filter_map(order).collect()
+    }
+
+    /// Takes in what became of a pinned version.
+    pub(super) fn pin_loaded(&mut self, order: &PinOrder, loaded: Result<Arc<Module>, String>, wall_ms: u64) {
+        if let Some(pinned) = self.by_path.get_mut(&order.path).and_then(|file| file.pinned.as_mut()) {
+            pinned.loaded(order, loaded, wall_ms);
+        }
+    }
+
+    /// Whatever does not serve is tried once more, whether it has changed or not.
+    pub(super) fn try_again(&mut self) {
+        self.by_path.values_mut().for_each(Tracked::try_again);
     }
 
     /// The manifests that are to be read now, by the path of their module.
@@ -123,6 +145,8 @@ mod tests {
                 stem: "k".to_owned(),
                 id: Some(FileId::fake(1, len, modified_ms)),
                 manifest: self.manifest,
+                pin: None,
+                absent: false,
             };
             let mut orders = self.files.observe(vec![seen], self.now(), WALL_MS + now_ms);
             assert!(orders.len() <= 1);

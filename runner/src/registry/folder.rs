@@ -1,9 +1,13 @@
-//! What lies in the handlers folder, by one scan. Reads names and metadata, no contents.
+//! What lies in the handlers folder, by one scan. Reads names, metadata of modules, and pins: no other
+//! file's contents, and nothing at all of files that are none of ours.
 
+use std::collections::BTreeMap;
 use std::fs::{self, Metadata};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+
+use super::pins::{self, Pin};
 
 /// What tells one state of a file from the next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +30,11 @@ impl FileId {
             modified_ns: ns(metadata.mtime(), metadata.mtime_nsec()),
             changed_ns: ns(metadata.ctime(), metadata.ctime_nsec()),
         }
+    }
+
+    /// The same file, whatever is in it.
+    pub(super) fn same_file(&self, other: &Self) -> bool {
+        (self.device, self.inode) == (other.device, other.inode)
     }
 
     /// The same file of the same length; its times may differ.
@@ -57,6 +66,10 @@ pub(super) struct Seen {
     pub(super) id: Option<FileId>,
     /// The manifest beside it.
     pub(super) manifest: Beside,
+    /// What its pin says, if it has one.
+    pub(super) pin: Option<Pin>,
+    /// There is a pin, and no module.
+    pub(super) absent: bool,
 }
 
 /// What lies beside a module under its manifest's name, links resolved.
@@ -70,13 +83,30 @@ pub(super) enum Beside {
     Unknown,
 }
 
-/// All module files of the folder: `*.wasm`, no dot files. A link that leads nowhere is not there.
+impl Beside {
+    fn of(module: &Path) -> Self {
+        match fs::metadata(module.with_extension("toml")) {
+            Ok(metadata) if metadata.is_file() => Self::File(FileId::of(&metadata)),
+            Ok(_) => Self::Nothing,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Self::Nothing,
+            Err(_) => Self::Unknown,
+        }
+    }
+}
+
+/// All module files of the folder: `*.wasm`, no dot files, and those that are pinned. A link that leads nowhere
+/// is not there.
 pub(super) fn scan(dir: &Path) -> io::Result<Vec<Seen>> {
     let mut seen = Vec::new();
+    let mut pins = BTreeMap::new();
     for entry in fs::read_dir(dir)? {
         let entry = entry?;
         let name = entry.file_name();
         let name = name.to_string_lossy();
+        if let Some(pin) = pins::stem(&name).and_then(|stem| Some((stem.to_owned(), pins::read(dir, stem)?)))
+        {
+            pins.extend([pin]);
+        }
         let Some(stem) = super::verdict::stem(&name) else { continue };
         let path = entry.path();
         let id = match fs::metadata(&path) {
@@ -85,13 +115,16 @@ pub(super) fn scan(dir: &Path) -> io::Result<Vec<Seen>> {
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(_) => None,
         };
-        let manifest = match fs::metadata(path.with_extension("toml")) {
-            Ok(metadata) if metadata.is_file() => Beside::File(FileId::of(&metadata)),
-            Ok(_) => Beside::Nothing,
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Beside::Nothing,
-            Err(_) => Beside::Unknown,
-        };
-        seen.push(Seen { stem: stem.to_owned(), path, id, manifest });
+        let manifest = Beside::of(&path);
+        seen.push(Seen { stem: stem.to_owned(), path, id, manifest, pin: None, absent: false });
+    }
+    for file in &mut seen {
+        file.pin = pins.remove(&file.stem);
+    }
+    for (stem, pin) in pins {
+        let path = dir.join(format!("{stem}.wasm"));
+        let manifest = Beside::of(&path);
+        seen.push(Seen { stem, path, id: None, manifest, pin: Some(pin), absent: true });
     }
     Ok(seen)
 }

@@ -11,10 +11,11 @@ use std::sync::mpsc::{Receiver, SyncSender};
 use sha2::{Digest, Sha256};
 
 use crate::clock;
-use crate::sandbox::{LoadError, Module, Sandbox};
+use crate::sandbox::{LoadError, Module};
 
-use super::Shared;
 use super::folder::FileId;
+use super::pinned::PinOrder;
+use super::{Shared, pins};
 
 /// A file that is to be loaded.
 #[derive(Debug, Clone)]
@@ -49,9 +50,8 @@ pub(super) fn run(shared: &Shared, ordered: &Receiver<LoadOrder>, done: &SyncSen
             return;
         }
         // An order without an answer would keep its file waiting for ever.
-        let loaded =
-            catch_unwind(AssertUnwindSafe(|| load(&shared.sandbox, &order, shared.config.module_bytes_max)))
-                .unwrap_or_else(|_| Loaded::Unreadable("loading it panicked".to_owned()));
+        let loaded = catch_unwind(AssertUnwindSafe(|| load(shared, &order)))
+            .unwrap_or_else(|_| Loaded::Unreadable("loading it panicked".to_owned()));
         shared.files.lock().loaded(&order, loaded, clock::monotonic(), clock::wall_ms());
         shared.publish();
         // The scan thread looks when this file's next moment is; a full channel wakes it as well.
@@ -59,8 +59,30 @@ pub(super) fn run(shared: &Shared, ordered: &Receiver<LoadOrder>, done: &SyncSen
     }
 }
 
-fn load(sandbox: &Sandbox, order: &LoadOrder, bytes_max: u64) -> Loaded {
-    let bytes = match read(&order.path, &order.id, bytes_max) {
+/// Loads the versions that pins name, until nobody orders any more. A thread of its own: who goes back to an
+/// old version must not wait for the compilation of a new one.
+pub(super) fn run_pins(shared: &Shared, ordered: &Receiver<PinOrder>, done: &SyncSender<()>) {
+    while let Ok(order) = ordered.recv() {
+        if shared.stopping.load(Ordering::Acquire) {
+            return;
+        }
+        let loaded = catch_unwind(AssertUnwindSafe(|| load_pinned(shared, &order)))
+            .unwrap_or_else(|_| Err("loading it panicked".to_owned()));
+        shared.files.lock().pin_loaded(&order, loaded, clock::wall_ms());
+        shared.publish();
+        let _ = done.try_send(());
+    }
+}
+
+fn load_pinned(shared: &Shared, order: &PinOrder) -> Result<Arc<Module>, String> {
+    let config = &shared.config;
+    let bytes = pins::find(&order.path, &order.wanted, config.versions.as_ref(), config.module_bytes_max)?;
+    let loaded = shared.sandbox.load(&order.stem, &bytes);
+    loaded.map(Arc::new).map_err(|error| format!("it is pinned to {}: {error}", order.wanted))
+}
+
+fn load(shared: &Shared, order: &LoadOrder) -> Loaded {
+    let bytes = match read(&order.path, &order.id, shared.config.module_bytes_max) {
         Ok(Some(bytes)) => bytes,
         Ok(None) => return Loaded::Changed,
         // Gone between scan and load: the next scan says so.
@@ -72,11 +94,14 @@ fn load(sandbox: &Sandbox, order: &LoadOrder, bytes_max: u64) -> Loaded {
         return Loaded::Known(sha256);
     }
     let started = clock::monotonic();
-    match sandbox.load(&order.stem, &bytes) {
+    match shared.sandbox.load(&order.stem, &bytes) {
         Ok(module) => {
             let ms = clock::monotonic().duration_since(started).as_millis() as u64;
             let cached = module.build().compile_ms.is_none();
             tracing::info!(file = %order.path.display(), hash = &sha256[..12], duration_ms = ms, cached, "handler loaded");
+            if let Some(versions) = &shared.config.versions {
+                versions.keep(&order.stem, &sha256, &bytes);
+            }
             Loaded::Version(Arc::new(module))
         }
         Err(error) => Loaded::Failed { sha256, error },

@@ -12,7 +12,7 @@ use crate::sandbox::{Limits, Module, Sandbox};
 
 use super::files::Files;
 use super::tracked::{Good, Tracked};
-use super::{Handler, HandlerStatus, Snapshot, Status};
+use super::{Handler, HandlerStatus, PinStatus, Snapshot, Status};
 
 /// What was published last, and what is left of versions before.
 #[derive(Debug, Default)]
@@ -92,7 +92,7 @@ impl Published {
     ) -> BTreeMap<Name, Vec<Candidate<'a>>> {
         let mut candidates: BTreeMap<Name, Vec<Candidate<'a>>> = BTreeMap::new();
         for (path, file) in files.iter() {
-            let Some(good) = &file.good else { continue };
+            let Some(good) = file.serving() else { continue };
             let manifest = &file.manifest;
             let made = match manifest.problem() {
                 _ if manifest.undecided() => None,
@@ -103,9 +103,7 @@ impl Published {
                 None => match made(path, file, good, sandbox, operator) {
                     Ok(made) => Some(made),
                     Err(problems) => {
-                        let message = problems.to_string();
-                        let since_ms = self.since(path, &message).unwrap_or(wall_ms);
-                        statuses.push(broken_manifest(path, file, message, since_ms));
+                        statuses.push(self.disagreeing(path, file, good, &problems.to_string(), wall_ms));
                         None
                     }
                 },
@@ -146,7 +144,7 @@ impl Published {
             Candidate {
                 path,
                 file,
-                handler: Arc::clone(handler),
+                handler: self.on_pinned_code(handler, file),
                 since_ms: status.map_or(0, |status| status.since_ms),
                 notes: status.map(|status| status.notes.clone()).unwrap_or_default(),
             }
@@ -154,11 +152,34 @@ impl Published {
         of_file.map(candidate).collect()
     }
 
-    /// Since when this has been wrong with the manifest of the module at `path`.
-    fn since(&self, path: &Path, message: &str) -> Option<u64> {
-        let toml = path.with_extension("toml");
-        let same = |s: &&HandlerStatus| s.file == toml && s.error.as_deref() == Some(&*one_line(message));
-        self.files.iter().find(same).map(|status| status.since_ms)
+    /// The same handler on the version that is pinned: who goes back must not wait for a manifest that is mended.
+    fn on_pinned_code(&self, handler: &Arc<Handler>, file: &Tracked) -> Arc<Handler> {
+        let pinned = file.pinned.as_ref().filter(|pinned| pinned.is_met());
+        let Some(good) = pinned.and_then(|pinned| pinned.good.as_ref()) else { return Arc::clone(handler) };
+        let mut on_it = Handler::clone(handler);
+        on_it.run_on(&good.module);
+        self.known(on_it)
+    }
+
+    /// A module that serves nothing with its manifest, or without one: then there is no other file to blame.
+    fn disagreeing(
+        &self,
+        path: &Path,
+        file: &Tracked,
+        good: &Good,
+        message: &str,
+        wall_ms: u64,
+    ) -> HandlerStatus {
+        let message = one_line(message);
+        let of_manifest = file.manifest.good().is_some();
+        let blamed = if of_manifest { path.with_extension("toml") } else { path.to_owned() };
+        let same = |s: &&HandlerStatus| s.file == blamed && s.error.as_ref() == Some(&message);
+        let since_ms = self.files.iter().find(same).map(|status| status.since_ms);
+        if since_ms.is_none() && !of_manifest {
+            tracing::error!(file = %blamed.display(), error = message, "handler does not serve");
+        }
+        let sha256 = (!of_manifest).then(|| good.module.sha256().to_owned());
+        broken(blamed, &file.stem, sha256, message, since_ms.unwrap_or(wall_ms))
     }
 
     fn retire(&mut self, handlers: &BTreeMap<Name, Arc<Handler>>, since_ms: u64) {
@@ -236,24 +257,40 @@ fn made(
     made.collect()
 }
 
-/// Files whose newest contents do not load.
+/// Files whose newest contents do not load, and pins that cannot be followed.
 fn broken_files(files: &Files) -> Vec<HandlerStatus> {
-    let broken = |(path, file): (&PathBuf, &Tracked)| {
-        let problem = file.problem.as_ref()?;
-        Some(broken(
-            path.clone(),
-            &file.stem,
-            problem.sha256.clone(),
-            problem.message.clone(),
-            problem.since_ms,
-        ))
-    };
-    files.iter().filter_map(broken).collect()
+    let mut all = Vec::new();
+    for (path, file) in files.iter() {
+        let mut add = |sha256, error: &str, since_ms| {
+            let broken = broken(path.clone(), &file.stem, sha256, error.to_owned(), since_ms);
+            all.push(HandlerStatus { pin: pin_status(file), ..broken });
+        };
+        if let Some(problem) = &file.problem {
+            add(problem.sha256.clone(), &problem.message, problem.since_ms);
+        }
+        if let Some(pinned) = &file.pinned
+            && let Some(problem) = &pinned.problem
+        {
+            add(None, problem, pinned.pin.since_ms);
+        }
+    }
+    all
 }
 
 /// A module whose manifest does not count.
 fn broken_manifest(path: &Path, file: &Tracked, message: String, since_ms: u64) -> HandlerStatus {
     broken(path.with_extension("toml"), &file.stem, None, one_line(&message), since_ms)
+}
+
+fn pin_status(file: &Tracked) -> Option<PinStatus> {
+    let pin = &file.pinned.as_ref()?.pin;
+    let of_good = file.good.as_ref().map(|good| good.module.sha256().to_owned());
+    let of_problem = file.problem.as_ref().and_then(|problem| problem.sha256.clone());
+    Some(PinStatus {
+        wanted: pin.wanted.clone().unwrap_or_else(|error| error),
+        since_ms: pin.since_ms,
+        folder_sha256: of_problem.or(of_good),
+    })
 }
 
 fn one_line(message: &str) -> String {
@@ -273,6 +310,8 @@ fn broken(file: PathBuf, stem: &str, sha256: Option<String>, error: String, sinc
         concurrency: None,
         weight: 1,
         notes: Vec::new(),
+        build: None,
+        pin: None,
     }
 }
 
@@ -290,12 +329,19 @@ fn of(handler: &Handler) -> HandlerStatus {
         concurrency: handler.concurrency,
         weight: handler.weight,
         notes: Vec::new(),
+        build: Some(handler.module.build().clone()),
+        pin: None,
     }
 }
 
 fn status(candidate: &Candidate<'_>) -> HandlerStatus {
     let notes = candidate.notes.clone();
-    HandlerStatus { since_ms: candidate.since_ms, notes, ..of(&candidate.handler) }
+    HandlerStatus {
+        since_ms: candidate.since_ms,
+        notes,
+        pin: pin_status(candidate.file),
+        ..of(&candidate.handler)
+    }
 }
 
 fn handler(

@@ -15,6 +15,7 @@ use crate::sandbox::{LoadError, Module};
 use super::folder::{FileId, Seen};
 use super::loading::{LoadOrder, Loaded};
 use super::manifests::TrackedManifest;
+use super::pinned::Pinned;
 use super::verdict;
 
 /// A file that did not change for so long is taken as complete.
@@ -42,6 +43,8 @@ pub(super) struct Tracked {
     changed_at: Monotonic,
     length_changed_at: Monotonic,
     moved_in: bool,
+    /// It was written anew under our eyes: its own times need not be of our clock.
+    in_place: bool,
     missing: Option<(u32, Monotonic)>,
     loading: bool,
     /// The state whose result is known.
@@ -53,6 +56,7 @@ pub(super) struct Tracked {
     held: Option<Held>,
     pub(super) good: Option<Good>,
     pub(super) problem: Option<Problem>,
+    pub(super) pinned: Option<Pinned>,
     /// Was there at the start, and nothing is known of it yet.
     initial: bool,
     /// Was there at the start.
@@ -64,7 +68,7 @@ pub(super) struct Tracked {
     pub(super) manifest: TrackedManifest,
 }
 
-/// The version that serves.
+/// A version that may serve.
 #[derive(Debug, Clone)]
 pub(super) struct Good {
     pub(super) module: Arc<Module>,
@@ -94,6 +98,7 @@ impl Tracked {
             changed_at: now,
             length_changed_at: now,
             moved_in: false,
+            in_place: false,
             missing: None,
             loading: false,
             settled: None,
@@ -103,6 +108,7 @@ impl Tracked {
             held: None,
             good: None,
             problem: None,
+            pinned: None,
             initial: false,
             first_scan: false,
             changing_since: None,
@@ -112,12 +118,56 @@ impl Tracked {
 
     /// Takes in what a scan saw of it. `first_scan`: it was there at the start.
     pub(super) fn take_in(&mut self, seen: &Seen, first_scan: bool, now: Monotonic, wall_ms: u64) {
-        self.missing = None;
-        self.initial |= first_scan && seen.id.is_some();
+        self.take_in_pin(seen);
         self.first_scan |= first_scan;
         self.manifest.take_in(seen.manifest, now, wall_ms);
+        if seen.absent {
+            let known = self.id.is_some() || self.good.is_some() || self.problem.is_some();
+            if known && self.is_missing(now) {
+                let fresh = Self::new(self.stem.clone(), now);
+                let gone = std::mem::replace(self, fresh);
+                (self.pinned, self.manifest) = (gone.pinned, gone.manifest);
+            }
+            return;
+        }
+        self.missing = None;
+        self.initial |= first_scan && seen.id.is_some();
         if let Some(id) = seen.id {
             self.see(id, now, wall_ms);
+        }
+    }
+
+    fn take_in_pin(&mut self, seen: &Seen) {
+        match (&seen.pin, &mut self.pinned) {
+            (Some(pin), Some(pinned)) if pinned.pin.wanted == pin.wanted => {
+                pinned.pin.since_ms = pin.since_ms
+            }
+            (Some(pin), _) => {
+                let mut pinned = Pinned::new(&seen.path, pin.clone(), self.serving().cloned());
+                pinned.offer(self.good.as_ref());
+                self.pinned = Some(pinned);
+            }
+            (None, Some(_)) => {
+                tracing::info!(file = %seen.path.display(), "handler unpinned: what lies in the folder serves");
+                self.pinned = None;
+            }
+            (None, None) => {}
+        }
+    }
+
+    /// The version that serves.
+    pub(super) fn serving(&self) -> Option<&Good> {
+        self.pinned.as_ref().map_or(self.good.as_ref(), |pinned| pinned.good.as_ref())
+    }
+
+    /// Forgets what is known of contents that do not serve, so that they are tried once more.
+    pub(super) fn try_again(&mut self) {
+        if self.problem.take().is_some() {
+            self.settled = None;
+            self.tried_at = None;
+        }
+        if let Some(pinned) = &mut self.pinned {
+            pinned.try_again();
         }
     }
 
@@ -125,8 +175,10 @@ impl Tracked {
     /// However long it waits for its turn to be loaded, it counts.
     pub(super) fn keeps_the_start_waiting(&self, now: Monotonic) -> bool {
         let restless = self.changing_since.is_some_and(|since| now.duration_since(since) >= RESTLESS);
+        let waits_for_pin = self.pinned.as_ref().is_some_and(Pinned::is_open);
         self.initial && (self.loading || !restless)
             || self.first_scan && self.manifest.keeps_the_start_waiting(now)
+            || waits_for_pin
     }
 
     fn see(&mut self, id: FileId, now: Monotonic, wall_ms: u64) {
@@ -144,20 +196,26 @@ impl Tracked {
         if self.id.is_some() {
             self.changing_since.get_or_insert(now);
         }
-        self.moved_in = id.age_ms(wall_ms) >= OLD_MS;
+        self.in_place = self.id.is_some_and(|before| before.same_file(&id));
+        self.moved_in = !self.in_place && id.age_ms(wall_ms) >= OLD_MS;
         self.id = Some(id);
         self.changed_at = now;
     }
 
     /// Whether a file that the scan did not see is to be forgotten.
     pub(super) fn is_gone(&mut self, path: &Path, now: Monotonic) -> bool {
-        let (scans, since) = self.missing.unwrap_or((0, now));
-        self.missing = Some((scans + 1, since));
-        let gone = scans + 1 >= MISSING_SCANS && now.duration_since(since) >= MISSING && !self.loading;
-        if gone && self.good.is_some() {
+        let gone = self.is_missing(now);
+        if gone && self.serving().is_some() {
             tracing::info!(file = %path.display(), "handler removed; its jobs wait");
         }
         gone
+    }
+
+    /// Notes that a scan did not see the file. True when it has been missing for long enough.
+    fn is_missing(&mut self, now: Monotonic) -> bool {
+        let (scans, since) = self.missing.unwrap_or((0, now));
+        self.missing = Some((scans + 1, since));
+        scans + 1 >= MISSING_SCANS && now.duration_since(since) >= MISSING && !self.loading
     }
 
     pub(super) fn order(
@@ -239,12 +297,18 @@ impl Tracked {
             }
             Loaded::Changed => {}
         }
+        if let Some(pinned) = &mut self.pinned {
+            pinned.offer(self.good.as_ref());
+        }
         // A failure that is held back is not known yet: a copy may be under way.
         self.initial &= changed || self.held.is_some();
     }
 
     fn failed(&mut self, order: &LoadOrder, sha256: String, error: &LoadError, now: Monotonic, wall_ms: u64) {
-        let age = Duration::from_millis(order.id.age_ms(wall_ms));
+        let age = match self.in_place {
+            true => now.duration_since(self.changed_at),
+            false => Duration::from_millis(order.id.age_ms(wall_ms)),
+        };
         let hold = match error {
             LoadError::Incomplete(_) => HOLD_BACK_INCOMPLETE,
             _ => HOLD_BACK,
@@ -284,8 +348,10 @@ impl Tracked {
             Some(tried) => until(tried + RETRY),
             None => until(self.changed_at + QUIET),
         });
+        let pin = self.pinned.as_ref().and_then(|pinned| pinned.next_check(now));
         held.into_iter()
             .chain(load)
+            .chain(pin)
             .chain(self.manifest.next_check(now))
             .min()
             .map(|wait| wait.max(QUIET_CHECK))

@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::config::Problems;
 use crate::manifest::{self, Effective, Manifest, Operator};
 use crate::names::Name;
-use crate::sandbox::{Inspection, inspect_within};
+use crate::sandbox::{Inspection, declared_in, inspect_within};
 
 use super::RegistryConfig;
 use super::manifests::manifest_beside;
@@ -79,7 +79,7 @@ fn effective(
 }
 
 /// The stem of a module file's name, or `None` for a file that a runner does not look at.
-pub(super) fn stem(name: &str) -> Option<&str> {
+pub fn stem(name: &str) -> Option<&str> {
     name.strip_suffix(".wasm").filter(|_| !name.starts_with('.'))
 }
 
@@ -98,4 +98,17 @@ pub(super) fn refused_unread(stem: &str, len: u64, bytes_max: u64) -> Option<Str
     } else {
         None
     }
+}
+
+/// The kinds that the module `path` with these bytes would serve, by what it declares, by the manifest beside it and by
+/// its name. Nothing is compiled: whether it loads is another question.
+///
+/// # Errors
+/// Why it serves none.
+pub fn kinds_of(path: &Path, bytes: &[u8]) -> Result<Vec<Name>, String> {
+    let declared = declared_in(bytes).map_err(|error| error.to_string())?;
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let manifest = super::manifest_beside(path).ok().flatten();
+    manifest::kinds(stem(&name).unwrap_or(&name), &declared, manifest.as_ref())
+        .map_err(|error| error.to_string())
 }

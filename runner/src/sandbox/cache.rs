@@ -4,16 +4,17 @@
 //! Whatever is wrong with a file (truncated, flipped, of another engine) makes it a miss, never an error:
 //! the module is compiled anew.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::io::{self, Write};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, UNIX_EPOCH};
 
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::Component;
+
+use crate::own_dir;
 
 use super::world::JOB_WIT;
 use super::wrap::WRAPPER;
@@ -36,19 +37,8 @@ pub(super) struct CodeCache {
 impl CodeCache {
     /// Makes the folder, and refuses one that others may write.
     pub(super) fn open(dir: PathBuf, engine: &Engine) -> io::Result<Self> {
-        DirBuilder::new().recursive(true).mode(0o700).create(&dir)?;
-        let metadata = fs::metadata(&dir)?;
-        let own = metadata.uid() == own_user();
-        if !own || metadata.mode() & 0o022 != 0 {
-            return Err(io::Error::new(
-                io::ErrorKind::PermissionDenied,
-                "compiled code is only kept in a folder that belongs to this user and that nobody else may write",
-            ));
-        }
-        let mut hasher = DefaultHasher::new();
-        engine.precompile_compatibility_hash().hash(&mut hasher);
-        (WRAPPER, JOB_WIT).hash(&mut hasher);
-        Ok(Self { dir, compatibility: hasher.finish(), bytes_max: BYTES_MAX })
+        own_dir::make(&dir)?;
+        Ok(Self { dir, compatibility: engine_compatibility(engine), bytes_max: BYTES_MAX })
     }
 
     fn path(&self, sha256: &str) -> PathBuf {
@@ -67,10 +57,16 @@ impl CodeCache {
         Some(component)
     }
 
-    /// Keeps the code. A failure is said and costs a compilation at the next start.
-    pub(super) fn put(&self, sha256: &str, component: &Component) {
-        let result =
-            component.serialize().map_err(io::Error::other).and_then(|code| self.write(sha256, &code));
+    /// Keeps the code, which may be here already in the form that is kept. A failure is said and costs a
+    /// compilation at the next start.
+    pub(super) fn put(&self, sha256: &str, component: &Component, kept_form: Option<&[u8]>) {
+        let result = match kept_form {
+            Some(bytes) => self.write(sha256, |file| file.write_all(bytes)),
+            None => component
+                .serialize()
+                .map_err(io::Error::other)
+                .and_then(|code| self.write(sha256, |file| write_framed(file, &code))),
+        };
         match result {
             Ok(()) => self.trim(),
             Err(error) => {
@@ -80,15 +76,12 @@ impl CodeCache {
     }
 
     /// Under another name first, so that a reader and a crash never see half of it.
-    fn write(&self, sha256: &str, code: &[u8]) -> io::Result<()> {
+    fn write(&self, sha256: &str, put: impl FnOnce(&mut File) -> io::Result<()>) -> io::Result<()> {
         let path = self.path(sha256);
         let temporary = path.with_extension(format!("{}.tmp", std::process::id()));
         let written = (|| {
             let mut file = File::create(&temporary)?;
-            file.write_all(MAGIC)?;
-            file.write_all(&(code.len() as u64).to_le_bytes())?;
-            file.write_all(&Sha256::digest(code))?;
-            file.write_all(code)?;
+            put(&mut file)?;
             file.sync_all()?;
             fs::rename(&temporary, &path)
         })();
@@ -125,8 +118,24 @@ impl CodeCache {
     }
 }
 
+/// What compiled code depends on: engine version and settings, the interface, and the code that wraps.
+pub(super) fn engine_compatibility(engine: &Engine) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    engine.precompile_compatibility_hash().hash(&mut hasher);
+    (WRAPPER, JOB_WIT).hash(&mut hasher);
+    hasher.finish()
+}
+
+/// Writes code in the form that is kept: what it is, how long it is, and its hash first.
+pub(super) fn write_framed(out: &mut impl Write, code: &[u8]) -> io::Result<()> {
+    out.write_all(MAGIC)?;
+    out.write_all(&(code.len() as u64).to_le_bytes())?;
+    out.write_all(&Sha256::digest(code))?;
+    out.write_all(code)
+}
+
 /// The code in a file, if the file is whole.
-fn checked(file: &[u8]) -> Option<&[u8]> {
+pub(super) fn checked(file: &[u8]) -> Option<&[u8]> {
     let (header, code) = file.split_at_checked(HEADER_BYTES)?;
     let (magic, header) = header.split_at_checked(MAGIC.len())?;
     let (length, hash) = header.split_at_checked(8)?;
@@ -141,12 +150,6 @@ fn touch(path: &Path) {
     if let Ok(file) = File::open(path) {
         let _ = file.set_modified(UNIX_EPOCH + Duration::from_micros(crate::clock::wall_us()));
     }
-}
-
-/// Who we are.
-fn own_user() -> u32 {
-    // SAFETY: geteuid has no preconditions and cannot fail.
-    unsafe { libc::geteuid() }
 }
 
 #[cfg(test)]
@@ -172,7 +175,7 @@ mod tests {
         let (dir, engine) = (dir.path().join("code"), engine());
         let cache = CodeCache::open(dir.clone(), &engine).unwrap();
         assert!(cache.get("aa", &engine).is_none());
-        cache.put("aa", &Component::from_binary(&engine, EMPTY).unwrap());
+        cache.put("aa", &Component::from_binary(&engine, EMPTY).unwrap(), None);
         assert!(cache.get("aa", &engine).is_some());
         assert!(cache.get("bb", &engine).is_none());
 
@@ -191,7 +194,7 @@ mod tests {
             assert!(cache.get("aa", &engine).is_none(), "flipped at {at}");
         }
         // What is damaged is written anew.
-        cache.put("aa", &Component::from_binary(&engine, EMPTY).unwrap());
+        cache.put("aa", &Component::from_binary(&engine, EMPTY).unwrap(), None);
         assert!(cache.get("aa", &engine).is_some());
     }
 
@@ -200,7 +203,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let one = engine();
         let cache = CodeCache::open(dir.path().join("code"), &one).unwrap();
-        cache.put("aa", &Component::from_binary(&one, EMPTY).unwrap());
+        cache.put("aa", &Component::from_binary(&one, EMPTY).unwrap(), None);
         let other = Engine::new(wasmtime::Config::new().epoch_interruption(true)).unwrap();
         let cache = CodeCache::open(dir.path().join("code"), &other).unwrap();
         assert!(cache.get("aa", &other).is_none());
@@ -213,7 +216,7 @@ mod tests {
         let mut cache = CodeCache::open(dir.path().join("code"), &engine).unwrap();
         let component = Component::from_binary(&engine, EMPTY).unwrap();
         for (age_s, hash) in [(30, "aa"), (20, "bb"), (10, "cc")] {
-            cache.put(hash, &component);
+            cache.put(hash, &component, None);
             let used = Duration::from_micros(crate::clock::wall_us()) - Duration::from_secs(age_s);
             File::open(cache.path(hash)).unwrap().set_modified(UNIX_EPOCH + used).unwrap();
         }

@@ -57,13 +57,13 @@ pub(super) fn role(facts: &Facts) -> Result<Role, LoadError> {
 fn core_role(facts: &Facts) -> Result<Role, LoadError> {
     let exports = |name: &str| facts.exports.iter().any(|export| export == name);
     if exports("_start") {
-        return match facts.imports.iter().find(|import| !import.starts_with(WASI_PREVIEW1)) {
+        return match facts.imports.iter().find(|import| !is_wasi(import)) {
             None => not_too_old(facts).map(|()| Role::Command),
             Some(import) => refused(
                 &format!(
                     "it is a command (exports _start) that imports {import}, and commands are given WASI only"
                 ),
-                "leave that import out, or build it for wasm32-wasip2 where it is one of WASI",
+                "leave that import out",
             ),
         };
     }
@@ -75,6 +75,11 @@ fn core_role(facts: &Facts) -> Result<Role, LoadError> {
         "it exports no handler (hourhand:job/handler) and is no command (_start)"
     };
     refused(what, HOW_TO_BUILD_EITHER)
+}
+
+/// What the sandbox offers to every module: preview 1 by its adapter, 0.2 as it is.
+fn is_wasi(import: &str) -> bool {
+    import.starts_with(WASI_PREVIEW1) || (import.starts_with("wasi:") && import.contains("@0.2."))
 }
 
 /// Refuses commands of C libraries from before 2023. Their allocator takes for its own all memory that is there when it is

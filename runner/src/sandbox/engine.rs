@@ -42,7 +42,7 @@ const SELF_CHECK: Duration = Duration::from_secs(5);
 
 /// How instances get their memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Allocation {
+pub(super) enum Allocation {
     /// From a pool with 4 GiB of address space a slot, so that guests need no bounds checks.
     Pool,
     /// From a pool with as much address space a slot as a guest may use.
@@ -51,8 +51,31 @@ enum Allocation {
     OnDemand,
 }
 
-/// Builds the engine with the best allocation that this machine can have. `false` when that is no pool.
-pub(super) fn build(config: &SandboxConfig) -> Result<(Engine, bool), SandboxError> {
+impl Allocation {
+    /// Its name for another process.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Pool => "pool",
+            Self::TightPool => "tight-pool",
+            Self::OnDemand => "on-demand",
+        }
+    }
+
+    pub(super) fn from_name(name: &str) -> Option<Self> {
+        [Self::Pool, Self::TightPool, Self::OnDemand].into_iter().find(|one| one.as_str() == name)
+    }
+}
+
+/// What compiled code depends on, beside this binary.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct CodeSettings {
+    pub(super) allocation: Allocation,
+    /// The largest memory that any handler may have, in bytes.
+    pub(super) memory_bytes_max: u64,
+}
+
+/// Builds the engine with the best allocation that this machine can have.
+pub(super) fn build(config: &SandboxConfig) -> Result<(Engine, CodeSettings), SandboxError> {
     let mut last_error: Option<String> = None;
     for allocation in [Allocation::Pool, Allocation::TightPool, Allocation::OnDemand] {
         match Engine::new(&engine_config(config, allocation)) {
@@ -60,7 +83,8 @@ pub(super) fn build(config: &SandboxConfig) -> Result<(Engine, bool), SandboxErr
                 if let Some(error) = last_error {
                     warn_about(allocation, config, &error);
                 }
-                return Ok((engine, allocation != Allocation::OnDemand));
+                let memory_bytes_max = config.memory_bytes_max;
+                return Ok((engine, CodeSettings { allocation, memory_bytes_max }));
             }
             Err(error) => last_error = Some(format!("{error:#}")),
         }
@@ -70,9 +94,15 @@ pub(super) fn build(config: &SandboxConfig) -> Result<(Engine, bool), SandboxErr
 
 /// An engine without a pool.
 #[cfg(test)]
-pub(super) fn build_unpooled(config: &SandboxConfig) -> Result<Engine, SandboxError> {
-    Engine::new(&engine_config(config, Allocation::OnDemand))
-        .map_err(|error| SandboxError::Engine(format!("{error:#}")))
+pub(super) fn build_unpooled(config: &SandboxConfig) -> Result<(Engine, CodeSettings), SandboxError> {
+    let memory_bytes_max = config.memory_bytes_max;
+    let settings = CodeSettings { allocation: Allocation::OnDemand, memory_bytes_max };
+    Ok((build_for(settings)?, settings))
+}
+
+/// An engine that compiles for another one, and runs nothing: it has no pool.
+pub(super) fn build_for(settings: CodeSettings) -> Result<Engine, SandboxError> {
+    Engine::new(&code_config(settings)).map_err(|error| SandboxError::Engine(format!("{error:#}")))
 }
 
 fn warn_about(allocation: Allocation, config: &SandboxConfig, error: &str) {
@@ -93,9 +123,17 @@ fn warn_about(allocation: Allocation, config: &SandboxConfig, error: &str) {
     }
 }
 
-/// The one place that sets the engine. What is off is off on purpose: proposals that handlers do not
-/// need are ways in that nobody has to guard.
 fn engine_config(config: &SandboxConfig, allocation: Allocation) -> Config {
+    let mut engine = code_config(CodeSettings { allocation, memory_bytes_max: config.memory_bytes_max });
+    if allocation != Allocation::OnDemand {
+        engine.allocation_strategy(InstanceAllocationStrategy::Pooling(pool_config(config)));
+    }
+    engine
+}
+
+/// The one place that sets the engine, but for its pool. What is off is off on purpose: proposals that handlers
+/// do not need are ways in that nobody has to guard.
+fn code_config(settings: CodeSettings) -> Config {
     let mut engine = Config::new();
     engine
         .wasm_component_model(true)
@@ -112,17 +150,15 @@ fn engine_config(config: &SandboxConfig, allocation: Allocation) -> Config {
         .wasm_backtrace_max_frames(NonZeroUsize::new(64))
         .shared_memory(false)
         .wasm_memory64(false);
-    match allocation {
+    match settings.allocation {
         Allocation::Pool => {}
         Allocation::TightPool => {
-            engine.memory_reservation(config.memory_bytes_max).memory_guard_size(64 << 10);
+            engine.memory_reservation(settings.memory_bytes_max).memory_guard_size(64 << 10);
         }
         Allocation::OnDemand => {
             engine.memory_reservation(0).memory_reservation_for_growth(1 << 20).memory_guard_size(64 << 10);
-            return engine;
         }
     }
-    engine.allocation_strategy(InstanceAllocationStrategy::Pooling(pool_config(config)));
     engine
 }
 

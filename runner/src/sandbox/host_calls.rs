@@ -14,7 +14,7 @@ use super::bindings::hourhand::job::types::Refusal;
 use super::bindings::hourhand::job::{host, jobs, state, types};
 use super::children::not_granted;
 use super::guest::{GuestState, PanicReport};
-use super::remembered::Remembered;
+use super::remembered::{Asked, Remembered};
 
 /// Longest path in a panic report, in bytes.
 const FILE_BYTES_MAX: usize = 512;
@@ -143,7 +143,7 @@ impl GuestState {
         answer
     }
 
-    fn bucket(&mut self) -> Result<(&mut Remembered, Option<&std::sync::Arc<dyn super::Services>>), Refusal> {
+    fn bucket(&mut self) -> Result<(&mut Remembered, Asked<'_>), Refusal> {
         let Some(grant) = &self.offer.grants.state else {
             return Err(Refusal::Denied(format!("state needs {}: [allow] state = true", self.manifest())));
         };

@@ -38,6 +38,14 @@ pub struct Inspection {
     pub refusal: Option<LoadError>,
 }
 
+/// What the module in `bytes` declares, without compiling it.
+///
+/// # Errors
+/// When it is no module, or its declarations do not read.
+pub fn declared_in(bytes: &[u8]) -> Result<Vec<Declared>, LoadError> {
+    stranger::looks_like_wasm(bytes).and_then(|()| facts::read(bytes)?.declared).map_err(LoadError::tidied)
+}
+
 /// Looks at the module in `bytes`; `name` is its file stem. Compiles it, and runs nothing. Blocking.
 pub fn inspect(name: &str, bytes: &[u8]) -> Inspection {
     inspect_within(name, bytes, SandboxConfig::default().memory_bytes_max)
@@ -81,7 +89,7 @@ pub fn inspect_within(name: &str, bytes: &[u8], memory_bytes_max: u64) -> Inspec
 fn try_load(name: &str, bytes: &[u8], memory_bytes_max: u64) -> Result<Module, LoadError> {
     // As strict as a runner: with a pool, of one slot.
     let config = SandboxConfig { concurrency: 1, memory_bytes_max, ..SandboxConfig::default() };
-    let (engine, _) = engine::build(&config).map_err(|error| LoadError::Compile(error.to_string()))?;
-    let loader = Loader::new(&engine, None, config.memory_bytes_max, true).map_err(LoadError::Compile)?;
+    let (engine, settings) = engine::build(&config).map_err(|error| LoadError::Compile(error.to_string()))?;
+    let loader = Loader::new(&engine, settings, None, &config, true).map_err(LoadError::Compile)?;
     loader.load(name, bytes)
 }

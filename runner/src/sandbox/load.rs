@@ -1,11 +1,9 @@
 //! From a module's bytes to something that can run: check, wrap, compile, link.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::{Arc, mpsc};
-use std::time::Duration;
+use std::sync::Arc;
 
 use parking_lot::Mutex;
-use rayon::ThreadPool;
 use sha2::{Digest, Sha256};
 use wasmtime::Engine;
 use wasmtime::component::{Component, HasSelf, Linker};
@@ -15,13 +13,12 @@ use crate::clock;
 
 use super::bindings::{JobHandler, JobHandlerPre};
 use super::cache::CodeCache;
+use super::compile::{Bounds, Compiled, Compiler};
+use super::engine::CodeSettings;
 use super::engine::{MEMORIES_MAX, TABLE_ELEMENTS_MAX, TABLES_MAX};
 use super::facts::{self, Facts, Form};
 use super::guest::GuestState;
-use super::{Declared, LoadError, Role, check, http, stranger, wrap};
-
-/// Longer than this, nobody waits for a compilation.
-const COMPILE_TIME_MAX: Duration = Duration::from_secs(120);
+use super::{Declared, LoadError, Role, SandboxConfig, bounds, check, http, stranger, wrap};
 
 /// A compiled and linked version of a handler. Cheap to clone.
 #[derive(Clone)]
@@ -93,9 +90,8 @@ pub(super) struct Loader {
     engine: Engine,
     linker: Linker<GuestState>,
     cache: Option<CodeCache>,
-    /// Compiles, apart from everybody's global pool.
-    threads: Mutex<Arc<ThreadPool>>,
-    compile_time_max: Duration,
+    /// One module at a time: compiling takes all its threads, and memory by the gigabyte.
+    compiler: Mutex<Compiler>,
     memory_bytes_max: u64,
     /// Whether the pool's bounds hold for what is loaded.
     pub(super) pooled: bool,
@@ -104,8 +100,9 @@ pub(super) struct Loader {
 impl Loader {
     pub(super) fn new(
         engine: &Engine,
+        settings: CodeSettings,
         cache: Option<CodeCache>,
-        memory_bytes_max: u64,
+        config: &SandboxConfig,
         pooled: bool,
     ) -> Result<Self, String> {
         let mut linker = Linker::new(engine);
@@ -116,13 +113,14 @@ impl Loader {
         http::link(&mut linker).map_err(|error| format!("{error:#}"))?;
         JobHandler::add_to_linker::<GuestState, HasSelf<GuestState>>(&mut linker, |state| state)
             .map_err(|error| format!("{error:#}"))?;
+        let bounds =
+            Bounds { time_max: config.compile_time_max, memory_bytes_max: config.compile_memory_bytes_max };
         Ok(Self {
             engine: engine.clone(),
             linker,
             cache,
-            threads: Mutex::new(Arc::new(compile_threads()?)),
-            compile_time_max: COMPILE_TIME_MAX,
-            memory_bytes_max,
+            compiler: Mutex::new(Compiler::new(engine, settings, bounds)),
+            memory_bytes_max: config.memory_bytes_max,
             pooled,
         })
     }
@@ -141,16 +139,9 @@ impl Loader {
         let declared = facts.declared.clone()?;
         let role = check::role(&facts)?;
         self.check_memory(&facts)?;
+        bounds::check(bytes)?;
         let sha256 = hex(&Sha256::digest(bytes));
-        let cached = self.cache.as_ref().and_then(|cache| cache.get(&sha256, &self.engine));
-        let begun = clock::monotonic();
-        let (component, compile_ms) = match cached {
-            Some(component) => (component, None),
-            None => {
-                let component = self.compile(bytes, &facts, role, &sha256)?;
-                (component, Some(clock::monotonic().duration_since(begun).as_millis() as u64))
-            }
-        };
+        let (component, compile_ms) = self.compiled(bytes, &facts, role, &sha256)?;
         let build = Build { compile_ms, ..self.check_resources(&component)? };
         // The first job need not do it.
         component
@@ -160,40 +151,33 @@ impl Loader {
         Ok(Module(Arc::new(Loaded { entry, name: name.to_owned(), declared, sha256, build })))
     }
 
-    fn compile(&self, bytes: &[u8], facts: &Facts, role: Role, sha256: &str) -> Result<Component, LoadError> {
-        let component_bytes = match facts.form {
-            Form::Component => bytes.to_vec(),
-            Form::Core => wrap::core_module(bytes, facts, role)?,
-        };
-        let component = self.compile_in_time(component_bytes)?;
+    /// The code from the cache, or compiled now; and how long that took, in milliseconds.
+    fn compiled(
+        &self,
+        bytes: &[u8],
+        facts: &Facts,
+        role: Role,
+        sha256: &str,
+    ) -> Result<(Component, Option<u64>), LoadError> {
+        let cached = || self.cache.as_ref().and_then(|cache| cache.get(sha256, &self.engine));
+        if let Some(component) = cached() {
+            return Ok((component, None));
+        }
+        let compiler = self.compiler.lock();
+        // Somebody else may have compiled the same while we waited for our turn.
+        if let Some(component) = cached() {
+            return Ok((component, None));
+        }
+        let begun = clock::monotonic();
+        let Compiled { component, kept_form } =
+            compiler.compile(bytes, || as_component(bytes, facts, role))?;
+        let compile_ms = clock::monotonic().duration_since(begun).as_millis() as u64;
         // Before it is kept: what does not fit the pool is not worth a place in the cache.
         self.check_resources(&component)?;
         if let Some(cache) = &self.cache {
-            cache.put(sha256, &component);
+            cache.put(sha256, &component, kept_form.as_deref());
         }
-        Ok(component)
-    }
-
-    /// Compiles, and gives up waiting after a while. The compiler cannot be stopped: it goes on beside
-    /// everything else, at low priority, and other modules get fresh threads.
-    fn compile_in_time(&self, bytes: Vec<u8>) -> Result<Component, LoadError> {
-        let threads = Arc::clone(&self.threads.lock());
-        let (done, compiled) = mpsc::channel();
-        let engine = self.engine.clone();
-        threads.spawn(move || {
-            let compiled = catch_unwind(AssertUnwindSafe(|| Component::from_binary(&engine, &bytes)));
-            // Nobody waits any more when this took too long.
-            let _ = done.send(compiled);
-        });
-        match compiled.recv_timeout(self.compile_time_max) {
-            Ok(Ok(compiled)) => compiled.map_err(|error| LoadError::Compile(format!("{error:#}"))),
-            Ok(Err(_)) => Err(LoadError::Compile("the compiler panicked".to_owned())),
-            Err(_) => {
-                *self.threads.lock() = Arc::new(compile_threads().map_err(LoadError::Compile)?);
-                let seconds = self.compile_time_max.as_secs();
-                Err(LoadError::Compile(format!("it takes more than {seconds} s: make its functions smaller")))
-            }
-        }
+        Ok((component, Some(compile_ms)))
     }
 
     fn link(&self, component: &Component, role: Role) -> Result<Entry, LoadError> {
@@ -252,53 +236,15 @@ impl Loader {
     }
 }
 
-fn compile_threads() -> Result<ThreadPool, String> {
-    rayon::ThreadPoolBuilder::new()
-        .num_threads(std::thread::available_parallelism().map_or(1, |n| n.get().min(4)))
-        .thread_name(|n| format!("compile-{n}"))
-        .start_handler(|_| give_way())
-        .build()
-        .map_err(|error| format!("cannot start the compile threads: {error}"))
-}
-
-/// Lets this thread compute only where others leave room: a large module must not delay jobs.
-fn give_way() {
-    const NICENESS: libc::c_int = 10;
-    // SAFETY: 0 means the calling thread (Linux counts niceness by thread); nothing is read or written.
-    // Where it fails, the thread merely competes.
-    unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, NICENESS) };
+/// The module in the one form that is compiled.
+pub(super) fn as_component(bytes: &[u8], facts: &Facts, role: Role) -> Result<Vec<u8>, LoadError> {
+    match facts.form {
+        Form::Component => Ok(bytes.to_vec()),
+        Form::Core => wrap::core_module(bytes, facts, role),
+    }
 }
 
 /// Lower-case hex digits.
 pub(super) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|b| format!("{b:02x}")).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::sandbox::{SandboxConfig, engine};
-
-    #[test]
-    fn a_compilation_that_takes_too_long_is_left_behind_and_the_next_one_is_not_in_its_way() {
-        const EMPTY: &[u8] = b"\0asm\x0d\0\x01\0";
-        let engine = engine::build_unpooled(&SandboxConfig::default()).unwrap();
-        let mut loader = Loader::new(&engine, None, 1 << 20, false).unwrap();
-        // Its only threads are busy for as long as the test wants.
-        let (release, busy) = mpsc::channel::<()>();
-        let busy = Arc::new(Mutex::new(busy));
-        for _ in 0..4 {
-            let busy = Arc::clone(&busy);
-            loader.threads.lock().spawn(move || {
-                // Ends when the test drops the sender.
-                let _ = busy.lock().recv();
-            });
-        }
-        loader.compile_time_max = Duration::from_millis(50);
-        let error = loader.compile_in_time(EMPTY.to_vec()).map(drop).unwrap_err();
-        assert!(error.to_string().contains("takes more than"), "{error}");
-        loader.compile_time_max = COMPILE_TIME_MAX;
-        assert!(loader.compile_in_time(EMPTY.to_vec()).is_ok());
-        drop(release);
-    }
 }

@@ -118,7 +118,7 @@ where
     if !stop.may_end_itself() {
         return Ended::Stopped(why);
     }
-    let until = outer.min(tokio::time::Instant::now() + CANCEL_GRACE + GRACE);
+    let until = outer.min(tokio::time::Instant::from_std(clock::monotonic() + CANCEL_GRACE + GRACE));
     tokio::time::timeout_at(until, called).await.map_or(Ended::Stopped(why), returned)
 }
 

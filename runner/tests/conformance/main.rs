@@ -123,6 +123,7 @@ macro_rules! conformance {
                 state_that_changed_since_it_was_read_is_a_conflict
                 reads_alone_are_checked_too
                 a_version_never_comes_back
+                changes_in_a_row_have_versions_of_their_own
                 additions_are_exact_to_64_bits
                 additions_of_many_jobs_all_count
                 changes_of_one_batch_follow_each_other

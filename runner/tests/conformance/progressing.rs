@@ -91,6 +91,18 @@ pub(crate) async fn progress_of_an_older_attempt_is_not_shown<B: Bed>(bed: B) {
         assert_eq!(shown(store).await, None);
     }
     assert!(!store.logs(&job_ref("a", "x")).await.expect("logs").is_empty(), "its logs stay");
+    store.delete(&[job_ref("a", "x")]).await.expect("deleted");
+    // Also where nothing but the number of the attempt tells whose it was.
+    enqueue_one(store, &job_with_id("a", "x")).await;
+    let claimed = hand.claim_one("a").await;
+    tell(store, &claimed, 60, "before").await;
+    store.reclaim(&leases(store).await, KEEP).await.expect("reclaimed");
+    assert_eq!(shown(store).await, Some((60, "before".to_owned(), 1)));
+    store.cancel(&[job_ref("a", "x")], KEEP).await.expect("cancelled");
+    store.requeue(&[job_ref("a", "x")]).await.expect("requeued");
+    hand.claim_one("a").await;
+    store.reclaim(&leases(store).await, KEEP).await.expect("reclaimed");
+    assert_eq!(shown(store).await, None, "of a life before");
     assert_eq!(store.doctor(false).await, Ok(vec![]));
 }
 

@@ -1,10 +1,12 @@
 //! What shows only inside Redis: how many calls an answer costs, and foreign data under the name of an index.
 
+use hourhand::effects::{Effects, StateChange, StateEffects};
 use hourhand::job::NewJob;
-use hourhand::queue::{ListQuery, Settlement, Store};
+use hourhand::queue::{ListQuery, Settled, Settlement, Store, StoreError};
 use redis::Commands;
 
 use crate::bed::*;
+use crate::committing::{committing, parent};
 use crate::redis_bed::{RedisBed, key};
 
 /// Calls of scripts and reads of whole sets until now.
@@ -88,4 +90,61 @@ async fn foreign_data_in_place_of_an_index_stops_no_other_lane() {
     assert_eq!((claimed.damaged, claimed.next_due_ms), (1, None), "and it is told");
     let kept: String = bed.client().get(key("due:b:b:n")).expect("a string");
     assert_eq!(kept, "foreign", "what is not ours is left alone");
+}
+
+/// A child, and a change of a bucket.
+fn effects() -> Effects {
+    let changes = vec![("k".to_owned(), StateChange::Set("v".into()))];
+    let state = Some(StateEffects { bucket: name("b"), reads: Vec::new(), changes });
+    Effects { children: vec![job_with_id("child", "x")], state }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn foreign_data_anywhere_stops_a_commit_before_it_writes() {
+    for foreign in [
+        "due:child:child:n",
+        "due:parent:parent:n",
+        "done:parent:c",
+        "state:b",
+        "holdings",
+        "buckets",
+        "lanes",
+        "ids",
+        "totals",
+        "memory",
+    ] {
+        let bed = RedisBed::start().await;
+        let store = bed.store();
+        enqueue_all(store, &[job_with_id("parent", "p"), job_with_id("parent", "q")]).await;
+        let mut hand = Hand::new(store, "s");
+        let claimed = hand.claim(&["parent"], 2).await;
+        let _: () = bed.client().del(key(foreign)).expect("removed");
+        let _: () = bed.client().set(key(foreign), "foreign").expect("set");
+        let before = bed.contents().await;
+        // The first of them alone would find nothing in its way.
+        let plain =
+            committing(&claimed[0], Effects { children: vec![job_with_id("other", "y")], state: None });
+        let batch = [plain, committing(&claimed[1], effects())];
+        let refused = store.settle(&batch).await;
+        assert!(matches!(refused, Err(StoreError::Refused(_))), "{foreign}: {refused:?}");
+        assert!(bed.contents().await == before, "{foreign}: something was written");
+        let _: () = bed.client().del(key(foreign)).expect("removed");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_commit_is_written_although_there_is_no_memory_left() {
+    let bed = RedisBed::start().await;
+    let store = bed.store();
+    let (hand, claimed) = parent(store, "p").await;
+    let mut client = bed.client();
+    for (setting, value) in [("maxmemory-policy", "noeviction"), ("maxmemory", "1mb")] {
+        let _: () = redis::cmd("CONFIG").arg("SET").arg(setting).arg(value).query(&mut client).expect("set");
+    }
+    assert!(matches!(store.enqueue(&[job("a")]).await, Err(StoreError::Full(_))));
+    assert!(matches!(store.set_state(&name("b"), "k", b"v").await, Err(StoreError::Full(_))));
+    assert_eq!(hand.settle_all(&[committing(&claimed, effects())]).await, [Settled::Done]);
+    assert_eq!(view(store, &id("x")).await.state, hourhand::job::State::Ready);
+    assert_eq!(store.delete_state(&name("b"), "k").await, Ok(true), "what frees memory is never refused");
+    let _: () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("0").query(&mut client).expect("set");
 }

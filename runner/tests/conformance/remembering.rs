@@ -183,6 +183,21 @@ pub(crate) async fn a_version_never_comes_back<B: Bed>(bed: B) {
     assert_eq!(commit(store, "late", state(&[("k", last)], &[])).await, Settled::Conflict);
 }
 
+pub(crate) async fn changes_in_a_row_have_versions_of_their_own<B: Bed>(bed: B) {
+    let store = bed.store();
+    enqueue_all(store, &vec![job("parent"); 3]).await;
+    let mut hand = Hand::new(store, "s");
+    let mut versions = vec![0];
+    // Nothing else takes a number in between.
+    for claimed in hand.claim(&["parent"], 3).await {
+        let effects = state(&[], &[("k", set("same"))]);
+        assert_eq!(hand.settle_all(&[committing(&claimed, effects)]).await, [Settled::Done]);
+        versions.push(entry(store, "k").await.1);
+    }
+    assert!(versions.windows(2).all(|pair| pair[0] < pair[1]), "{versions:?}");
+    sound(&bed).await;
+}
+
 pub(crate) async fn additions_are_exact_to_64_bits<B: Bed>(bed: B) {
     let store = bed.store();
     const MAX: &str = "9223372036854775807";

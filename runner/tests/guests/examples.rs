@@ -122,3 +122,27 @@ pub fn recurse_in_memory() -> Guest {
         I::I32Add,
     ])
 }
+
+/// A module of some 100 KB whose one function keeps the compiler busy for a long time: many variables that are
+/// alive through many joined branches.
+pub fn bomb() -> Vec<u8> {
+    const LOCALS: u32 = 3_000;
+    let mut body = Vec::new();
+    for block in 0..6_000_u32 {
+        body.extend([I::Block(BlockType::Empty), I::LocalGet(1 + block % LOCALS), I::BrIf(0)]);
+        body.extend([
+            I::LocalGet(1 + (block * 7) % LOCALS),
+            I::LocalGet(1 + (block * 13) % LOCALS),
+            I::I32Add,
+        ]);
+        body.extend([I::LocalSet(1 + (block * 11) % LOCALS), I::End]);
+        if block % 50 == 0 {
+            body.push(I::Loop(BlockType::Empty));
+        }
+    }
+    for _ in 0..6_000 / 50 {
+        body.extend([I::LocalGet(5), I::BrIf(0), I::End]);
+    }
+    body.extend(ok(0, 0));
+    guest(body).locals(&vec![ValType::I32; LOCALS as usize]).build()
+}

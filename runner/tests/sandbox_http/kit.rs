@@ -17,7 +17,10 @@ use serde_json::{Value, json};
 
 /// The names of a test: what each look-up gives, the last for ever.
 #[derive(Debug, Default)]
-pub(crate) struct Names(Mutex<HashMap<String, (Vec<Vec<IpAddr>>, u32)>>);
+pub(crate) struct Names(Mutex<HashMap<String, Answers>>);
+
+/// The answers that a name has one after the other, and how often it was asked for.
+type Answers = (Vec<Vec<IpAddr>>, u32);
 
 static NAMES: LazyLock<Arc<Names>> = LazyLock::new(Arc::default);
 

@@ -146,6 +146,16 @@ async fn a_secret_goes_into_its_header_for_its_target_and_nowhere_else() {
     assert!(ran.log.contains("the secret api_key") && !ran.log.contains("lines"), "{}", ran.log);
 }
 
+#[test]
+fn a_module_that_sends_no_requests_imports_nothing_for_it() {
+    const HTTP: &[u8] = b"wasi:http";
+    let names = |example: &str| {
+        let module = std::fs::read(crate::guests::guest(example)).unwrap();
+        module.windows(HTTP.len()).any(|window| window == HTTP)
+    };
+    assert!(names("fetch") && !names("echo"));
+}
+
 /// Answers in place of the network, and keeps what it was asked.
 #[derive(Default)]
 struct Fixture(Mutex<Vec<String>>);

@@ -78,7 +78,11 @@ impl Request {
 
     /// Sets how long all of it may take, from the connection to the response's last byte. The manifest's time-out for each step counts as
     /// well, and the job's own.
-    pub fn timeout(self, timeout: Duration) -> Self {
+    pub fn timeout(mut self, timeout: Duration) -> Self {
+        if timeout.is_zero() {
+            let why = "a time-out of 0 leaves time for nothing".to_owned();
+            self.sent = self.sent.and(Err(HttpError::Invalid(why)));
+        }
         self.with(|sent| sent.timeout = Some(timeout))
     }
 

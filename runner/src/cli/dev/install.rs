@@ -23,7 +23,7 @@ impl HandlersFolder {
     }
 
     /// Puts in what a project has built, and takes out what it has not any more. The modules that are new or
-    /// other than before.
+    /// other than before, manifests among them.
     ///
     /// # Errors
     /// When a file cannot be read or written, or two projects make a module of the same name.
@@ -40,11 +40,13 @@ impl HandlersFolder {
             }
             // The manifest first: a new module is never loaded with the old one's grants.
             if let Some(source) = &artifact.manifest {
-                put(source, &manifest)?;
+                if put(source, &manifest)? {
+                    changed.push(format!("{stem}.toml"));
+                }
                 files.insert(manifest);
             }
             if put(&artifact.module, &module)? {
-                changed.push(stem);
+                changed.push(format!("{stem}.wasm"));
             }
             files.insert(module);
         }
@@ -118,14 +120,14 @@ mod tests {
         }
         let artifact = |name: &str| Artifact::with_manifest_in(at(name), dir.path());
         let mut folder = HandlersFolder::new(handlers.clone(), 2);
-        assert_eq!(folder.install(0, &[artifact("a.wasm")]).expect("installed"), ["a"]);
+        assert_eq!(folder.install(0, &[artifact("a.wasm")]).expect("installed"), ["a.toml", "a.wasm"]);
         assert_eq!(names(&handlers), ["a.toml", "a.wasm", "old.wasm"], "the second project may have made it");
-        assert_eq!(folder.install(1, &[artifact("b.wasm")]).expect("installed"), ["b"]);
+        assert_eq!(folder.install(1, &[artifact("b.wasm")]).expect("installed"), ["b.wasm"]);
         assert_eq!(names(&handlers), ["a.toml", "a.wasm", "b.wasm"]);
         assert_eq!(folder.install(0, &[artifact("a.wasm")]).expect("installed"), [] as [String; 0]);
         fs::remove_file(at("a.toml")).expect("removed");
         fs::write(at("a.wasm"), "other").expect("a file");
-        assert_eq!(folder.install(0, &[artifact("a.wasm")]).expect("installed"), ["a"]);
+        assert_eq!(folder.install(0, &[artifact("a.wasm")]).expect("installed"), ["a.wasm"]);
         assert_eq!(names(&handlers), ["a.wasm", "b.wasm"]);
         let twins = folder.install(1, &[artifact("a.wasm")]).expect_err("the same name");
         assert!(twins.to_string().contains("two modules are called a.wasm"), "{twins}");

@@ -125,7 +125,7 @@ fn is_ignored_folder(name: &str) -> bool {
 
 /// Modules, and what editors put beside the file that they work on.
 fn is_ignored_file(name: &str) -> bool {
-    let ends = [".wasm", "~", ".swp", ".swx", ".tmp", ".db", ".db-wal", ".db-shm"];
+    let ends = [".wasm", "~", ".swp", ".swx", ".tmp", ".staged", ".db", ".db-wal", ".db-shm"];
     ends.iter().any(|end| name.ends_with(end)) || name.starts_with(".#") || name == "4913"
 }
 
@@ -171,12 +171,12 @@ mod tests {
         folder.write("greet.wasm", "1");
         folder.write(".git/index", "1");
         let lib = folder.0.path().join("src/lib.rs");
-        assert_eq!(sources.look(), [lib.clone()]);
+        assert_eq!(sources.look(), std::slice::from_ref(&lib));
         assert_eq!(sources.look(), [] as [PathBuf; 0]);
         folder.write("src/lib.rs", "1");
         assert_eq!(sources.look(), [] as [PathBuf; 0], "it was touched");
         folder.write("src/lib.rs", "2");
-        assert_eq!(sources.look(), [lib.clone()]);
+        assert_eq!(sources.look(), std::slice::from_ref(&lib));
         for made in
             ["target/release/lib.rs", "greet.wasm", "src/lib.rs~", ".git/index", "node_modules/a/b.js"]
         {

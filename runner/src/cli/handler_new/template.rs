@@ -19,32 +19,82 @@ pub(super) struct Values<'a> {
     pub(super) sdk: Option<&'a str>,
 }
 
+/// A file of the examples in other languages, which a new project shares.
+macro_rules! example {
+    ($name:literal) => {
+        include_str!(concat!("../../../../examples/", $name))
+    };
+}
+
+/// The interface between host and handler.
+const WIT: &str = include_str!("../../../../wit/job.wit");
+/// How the example in JavaScript names what it compiles, and itself.
+const JS_EXAMPLE: &str = "receipt.js receipt_js.wasm";
+
+/// A path below the project's folder, with what is to be in it.
+type File = (&'static str, &'static str);
+
+const RUST: [File; 7] = [
+    ("Cargo.toml", template!("rust/Cargo.toml")),
+    (".cargo/config.toml", template!("rust/config.toml")),
+    ("src/lib.rs", template!("rust/lib.rs")),
+    ("README.md", template!("rust/README.md")),
+    ("fixtures/hello.toml", template!("common/hello.toml")),
+    ("fixtures/nobody.toml", template!("common/nobody.toml")),
+    ("fixtures/wrong_payload.toml", template!("rust/wrong_payload.toml")),
+];
+
+const PLAIN: [File; 6] = [
+    ("Cargo.toml", template!("plain/Cargo.toml")),
+    (".cargo/config.toml", template!("rust/config.toml")),
+    ("src/main.rs", template!("plain/main.rs")),
+    ("README.md", template!("plain/README.md")),
+    ("fixtures/hello.toml", template!("plain/hello.toml")),
+    ("fixtures/nobody.toml", template!("plain/nobody.toml")),
+];
+
+const JS: [File; 9] = [
+    ("package.json", example!("javascript/package.json")),
+    ("package-lock.json", example!("javascript/package-lock.json")),
+    ("build.mjs", example!("javascript/build.mjs")),
+    ("hourhand.js", example!("javascript/hourhand.js")),
+    ("handler.js", template!("js/handler.js")),
+    ("wit/job.wit", WIT),
+    ("README.md", template!("js/README.md")),
+    ("fixtures/hello.toml", template!("common/hello.toml")),
+    ("fixtures/nobody.toml", template!("common/nobody.toml")),
+];
+
+const PYTHON: [File; 9] = [
+    ("requirements.txt", example!("python/requirements.txt")),
+    ("compile.sh", example!("python/build.sh")),
+    ("hourhand.py", example!("python/hourhand.py")),
+    ("job_handler.py", template!("python/job_handler.py")),
+    ("build.sh", template!("python/build.sh")),
+    ("wit/job.wit", WIT),
+    ("README.md", template!("python/README.md")),
+    ("fixtures/hello.toml", template!("common/hello.toml")),
+    ("fixtures/nobody.toml", template!("common/nobody.toml")),
+];
+
 /// Paths below the project's folder, with what is to be in them.
 pub(super) fn files(lang: Lang, values: &Values<'_>) -> Vec<(String, String)> {
-    let crate_name = &values.names.identifier;
-    let mut files = match lang {
-        Lang::Rust => vec![
-            ("Cargo.toml".to_owned(), template!("rust/Cargo.toml")),
-            (".cargo/config.toml".to_owned(), template!("rust/config.toml")),
-            ("src/lib.rs".to_owned(), template!("rust/lib.rs")),
-            ("README.md".to_owned(), template!("rust/README.md")),
-            ("fixtures/hello.toml".to_owned(), template!("rust/hello.toml")),
-            ("fixtures/nobody.toml".to_owned(), template!("rust/nobody.toml")),
-            ("fixtures/wrong_payload.toml".to_owned(), template!("rust/wrong_payload.toml")),
-        ],
-        Lang::Plain => vec![
-            ("Cargo.toml".to_owned(), template!("plain/Cargo.toml")),
-            (".cargo/config.toml".to_owned(), template!("rust/config.toml")),
-            ("src/main.rs".to_owned(), template!("plain/main.rs")),
-            ("README.md".to_owned(), template!("plain/README.md")),
-            ("fixtures/hello.toml".to_owned(), template!("plain/hello.toml")),
-            ("fixtures/nobody.toml".to_owned(), template!("plain/nobody.toml")),
-        ],
-        Lang::Js | Lang::Python => Vec::new(),
+    let files: &[File] = match lang {
+        Lang::Rust => &RUST,
+        Lang::Plain => &PLAIN,
+        Lang::Js => &JS,
+        Lang::Python => &PYTHON,
     };
-    files.push((".gitignore".to_owned(), template!("common/gitignore")));
-    files.push((format!("{crate_name}.toml"), template!("common/manifest.toml")));
-    files.into_iter().map(|(path, text)| (path, filled(text, lang, values))).collect()
+    // Beside the module, and named as it is.
+    let module = match lang {
+        Lang::Rust | Lang::Plain => &values.names.identifier,
+        Lang::Js | Lang::Python => &values.names.kind,
+    };
+    let manifest = format!("{module}.toml");
+    let common =
+        [(".gitignore", template!("common/gitignore")), (&manifest, template!("common/manifest.toml"))];
+    let all = files.iter().copied().chain(common);
+    all.map(|(path, text)| (path.to_owned(), filled(text, lang, values))).collect()
 }
 
 fn filled(text: &str, lang: Lang, values: &Values<'_>) -> String {
@@ -54,6 +104,7 @@ fn filled(text: &str, lang: Lang, values: &Values<'_>) -> String {
     let by_file = lang == Lang::Plain && !names.are_one();
     let kinds_line = if by_file { format!("kinds = [\"{}\"]\n", names.kind) } else { String::new() };
     text.replace("{{kinds_line}}\n", &kinds_line)
+        .replace(JS_EXAMPLE, &format!("handler.js {}.wasm", names.kind))
         .replace("{{kind_setting}}", &kind_setting)
         .replace("{{kind}}", &names.kind)
         .replace("{{crate}}", &names.identifier)
@@ -65,6 +116,14 @@ fn filled(text: &str, lang: Lang, values: &Values<'_>) -> String {
 mod tests {
     use super::*;
     use crate::names::Name;
+
+    #[test]
+    fn a_project_in_javascript_builds_its_own_handler() {
+        let names = Names::of(&Name::new("order.close").expect("a name")).expect("names");
+        let files = files(Lang::Js, &Values { names: &names, sdk: None });
+        let package = &files.iter().find(|(path, _)| path == "package.json").expect("a package.json").1;
+        assert!(package.contains("\"node build.mjs handler.js order.close.wasm\""), "{package}");
+    }
 
     #[test]
     fn nothing_is_left_to_fill_in_and_every_toml_is_one() {

@@ -161,21 +161,6 @@ impl Project {
         Ok(artifacts)
     }
 
-    /// The modules that the last build left.
-    ///
-    /// # Errors
-    /// [`BuildError::NoModule`] when there are none.
-    pub(in crate::cli) fn built(&self) -> Result<Vec<Artifact>, BuildError> {
-        let artifacts = match self.tool {
-            Tool::Cargo => modules_in(&self.dir.join("target/wasm32-wasip1/release"), &self.dir),
-            Tool::Npm | Tool::Script => self.modules_beside(),
-        };
-        if artifacts.is_empty() {
-            return Err(BuildError::NoModule(self.no_module()));
-        }
-        Ok(artifacts)
-    }
-
     fn no_module(&self) -> String {
         match self.tool {
             Tool::Cargo => format!(
@@ -330,7 +315,7 @@ mod tests {
         };
         let ours = dir.join("Cargo.toml");
         let artifact = Artifact { module: "/t/greet.wasm".into(), manifest: Some(dir.join("greet.toml")) };
-        assert_eq!(modules_of(&message("cdylib", &ours), &dir), [artifact.clone()]);
+        assert_eq!(modules_of(&message("cdylib", &ours), &dir), std::slice::from_ref(&artifact));
         assert_eq!(modules_of(&message("bin", &ours), &dir), [artifact]);
         assert_eq!(modules_of(&message("rlib", &ours), &dir), []);
         assert_eq!(modules_of(&message("cdylib", Path::new("/elsewhere/Cargo.toml")), &dir), []);

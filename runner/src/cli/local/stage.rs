@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 
 use tempfile::TempDir;
 
+use crate::app;
 use crate::cli::context::Context;
 use crate::cli::exit::Fault;
 use crate::config;
@@ -72,9 +73,14 @@ impl Stage {
         for artifact in artifacts {
             place(artifact, dir.path())?;
         }
-        let sandbox = Sandbox::new(SandboxConfig { concurrency: 1, cache_dir, ..SandboxConfig::default() });
-        let sandbox = sandbox.map_err(|e| Fault::failed(e.to_string()))?;
-        let registry = Registry::start(RegistryConfig::new(dir.path().to_owned()), Arc::clone(&sandbox));
+        let settings = context.layers.operator();
+        let memory_bytes_max = app::memory_bytes_max(settings);
+        let config =
+            SandboxConfig { concurrency: 1, memory_bytes_max, cache_dir, ..SandboxConfig::default() };
+        let sandbox = Sandbox::new(config).map_err(|e| Fault::failed(e.to_string()))?;
+        let operator = Arc::new(app::operator(settings)?);
+        let config = RegistryConfig { operator, ..RegistryConfig::new(dir.path().to_owned()) };
+        let registry = Registry::start(config, Arc::clone(&sandbox));
         let registry = registry.map_err(|e| Fault::failed(e.to_string()))?;
         registry.settled().await;
         let snapshot = registry.snapshot();
@@ -131,7 +137,10 @@ fn place(artifact: &Artifact, dir: &Path) -> Result<(), Fault> {
 }
 
 /// Refuses what a runner would not even look at.
-fn check_module(file: &Path) -> Result<(), Fault> {
+///
+/// # Errors
+/// What is wrong with the file or its name.
+pub(in crate::cli) fn check_module(file: &Path) -> Result<(), Fault> {
     let shown = file.display();
     let facts = fs::metadata(file).map_err(|error| Fault::usage(format!("cannot read {shown}: {error}")))?;
     if !facts.is_file() {

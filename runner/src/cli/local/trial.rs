@@ -113,6 +113,7 @@ pub(in crate::cli) async fn run(
         limits.timeout_ms = limits.timeout_ms.min(timeout_ms);
     }
     let max_attempts = job.max_attempts.unwrap_or(handler.max_attempts);
+    let max_attempts = handler.attempts_cap.map_or(max_attempts, |cap| max_attempts.min(cap));
     let services = Arc::new(LocalServices::new(job.state.clone()));
     let log = Arc::new(JobLog::new(limits.log_bytes));
     let offer = offer(handler, &services, answers.as_ref());
@@ -174,6 +175,7 @@ fn guest_job(kind: &Name, job: &TrialJob, max_attempts: u32) -> GuestJob {
     let now_ms = clock::wall_ms();
     let due_ms = job.due_ms.unwrap_or(now_ms);
     GuestJob {
+        // The ids of the jobs that it enqueues follow from it: the same each time.
         incarnation: Incarnation { record: 1, session: Arc::from("local"), token: 1 },
         id: job.id.to_string(),
         kind: kind.to_string(),

@@ -207,16 +207,15 @@ impl Body for Received {
 
 impl Pieces {
     /// Passes `incoming` on until it ends, the guest has lost interest, or something is wrong with it.
-    ///
-    /// # Errors
-    /// What is wrong. The guest has been told.
+    /// `note` hears of it before the guest does.
     pub(super) async fn pass_on(
         self,
         job: &JobCalls,
         mut incoming: Incoming,
         between: Duration,
         stopped: impl Future<Output = Fault>,
-    ) -> Result<(), Fault> {
+        note: impl FnOnce(&Fault),
+    ) {
         let passed = async {
             loop {
                 let waited = tokio::time::timeout(between.min(job.remaining()), incoming.frame()).await;
@@ -236,18 +235,16 @@ impl Pieces {
         };
         let passed = tokio::select! {
             biased;
-            () = self.0.closed() => return Ok(()),
+            () = self.0.closed() => return,
             fault = stopped => Err(fault),
             passed = passed => passed,
         };
-        let Err(mut fault) = passed else {
-            let _ = self.0.send(None).await;
-            return Ok(());
-        };
-        let code = std::mem::replace(&mut fault.code, Error::HttpProtocolError);
+        let last = passed.err().map(|fault| {
+            note(&fault);
+            Err(fault.code)
+        });
         // Nobody listens where the guest has dropped it meanwhile.
-        let _ = self.0.send(Some(Err(code))).await;
-        Err(fault)
+        let _ = self.0.send(last).await;
     }
 
     /// Passes on a body that is there already.

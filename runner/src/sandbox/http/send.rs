@@ -51,17 +51,15 @@ pub(super) async fn send(
         fault = job.client.stopped() => Err(fault),
         answer = answer(&job, request, options, &mut target) => answer,
     };
-    let fault = match answer {
-        Ok(answer) => answer.pass_on(&job, answered).await.err(),
-        Err(mut fault) => {
-            let code = std::mem::replace(&mut fault.code, Error::HttpProtocolError);
-            job.note(&method, target.as_ref(), &fault);
-            let _ = answered.send(Err(code));
-            return;
+    match answer {
+        Ok(answer) => {
+            answer.pass_on(&job, answered, |fault| job.note(&method, target.as_ref(), fault)).await;
         }
-    };
-    if let Some(fault) = fault {
-        job.note(&method, target.as_ref(), &fault);
+        Err(fault) => {
+            job.note(&method, target.as_ref(), &fault);
+            // The guest may have dropped it meanwhile.
+            let _ = answered.send(Err(fault.code));
+        }
     }
 }
 
@@ -72,14 +70,13 @@ enum Answered {
 }
 
 impl Answered {
-    async fn pass_on(self, job: &JobCalls, answered: oneshot::Sender<Answer>) -> Result<(), Fault> {
+    async fn pass_on(self, job: &JobCalls, answered: oneshot::Sender<Answer>, note: impl FnOnce(&Fault)) {
         let (pieces, body) = body::received();
         match self {
             Self::Network { response, between, _connection } => {
                 let (head, incoming) = response.into_parts();
-                match answered.send(Ok(Response::from_parts(head, body))) {
-                    Ok(()) => pieces.pass_on(job, incoming, between, job.client.stopped()).await,
-                    Err(_) => Ok(()),
+                if answered.send(Ok(Response::from_parts(head, body))).is_ok() {
+                    pieces.pass_on(job, incoming, between, job.client.stopped(), note).await;
                 }
             }
             Self::Instead(response) => {
@@ -87,7 +84,6 @@ impl Answered {
                 if answered.send(Ok(Response::from_parts(head, body))).is_ok() {
                     pieces.pass_whole(whole).await;
                 }
-                Ok(())
             }
         }
     }

@@ -22,6 +22,8 @@ impl Model {
         now: Window,
     ) -> Result<()> {
         ensure!(answers.len() == settlements.len(), "{} answers", answers.len());
+        // With effects a store may take them one after the other.
+        let split = settlements.iter().any(|settlement| commits(settlement).is_some());
         let mut settled: BTreeMap<_, Settled> = BTreeMap::new();
         let before: Vec<bool> = settlements.iter().map(|settlement| self.was_last(settlement)).collect();
         for (i, (settlement, answer)) in settlements.iter().zip(answers).enumerate() {
@@ -30,7 +32,12 @@ impl Model {
             let expected = match self.leased(lease) {
                 Some(key) => self.settle_one(&key, settlement, now),
                 // Written already by this call: what is left of the job may not tell any more.
-                None if settled.contains_key(&owner) && self.may_be_gone(lease.record) => *answer,
+                None if (settled.contains_key(&owner)
+                    || split && (before[i] || self.was_last(settlement)))
+                    && (self.may_be_gone(lease.record) || split && !self.was_last(settlement)) =>
+                {
+                    *answer
+                }
                 None if settled.contains_key(&owner) || self.was_last(settlement) => {
                     self.told_again(settlement)
                 }
