@@ -7,6 +7,6 @@ here=$(cd "$(dirname "$0")" && pwd)
 staged=$(dirname "$2")/.$(basename "$2").staged
 # A small stack keeps the data near the beginning of the memory, where a runner's pool keeps it warm between jobs.
 # shellcheck disable=SC2086 # a command and its arguments
-${CC:-$here/venv/bin/python -m ziglang cc} --target=wasm32-wasi -O2 -Wall -Wl,-z,stack-size=131072 -o "$staged" "$1"
+${CC:-$here/venv/bin/python -m ziglang cc} --target=wasm32-wasi -O2 -s -Wall -Wl,-z,stack-size=131072 -o "$staged" "$1"
 # Under another name first: a runner that watches the folder never sees half of it.
 mv "$staged" "$2"
