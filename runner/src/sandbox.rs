@@ -196,7 +196,8 @@ impl Default for SandboxConfig {
             memory_bytes_max: MEMORY_BYTES_DEFAULT,
             memory_bytes_total: 4 << 30,
             cache_dir: None,
-            compile_time_max: Duration::from_secs(120),
+            // It gives way to everything else: what takes 10 s by itself was seen to take over two minutes beside other work.
+            compile_time_max: Duration::from_secs(600),
             compile_memory_bytes_max: 4 << 30,
             io: None,
             resolver: None,

@@ -13,7 +13,7 @@ use crate::harness::waiting::eventually;
 
 const SOON: Duration = Duration::from_secs(30);
 /// Compiling one of the large ones, beside whatever else this machine does.
-const COMPILED: Duration = Duration::from_secs(300);
+const COMPILED: Duration = Duration::from_secs(600);
 
 /// The examples with the kind that each is installed as.
 const LANGUAGES: [(&str, &str); 4] = [
@@ -125,6 +125,7 @@ fn a_large_module_compiles_beside_running_jobs_and_a_restart_takes_it_from_the_c
     install(&here, "python", "receipt_py");
     let (mut beside, mut late_ms) = (0, 0.0_f64);
     while !said("receipt_py.wasm hash=") {
+        assert!(!said("does not load"), "{}", fs::read_to_string(&log).unwrap_or_default());
         let id = format!("e{beside}");
         here.ok(&["enqueue", "echo", "{}", "--id", &id]);
         let job = here.job_in(&id, "completed", SOON);

@@ -113,7 +113,7 @@ impl Newcomer {
         // So that the shell's process is the runner's.
         self.runners.push(self.shell(&format!("exec {line}")).stderr(file).spawn().expect("run a shell"));
         // Some handlers take their time to compile.
-        eventually("the runner serves", Duration::from_secs(300), || {
+        eventually("the runner serves", Duration::from_secs(600), || {
             fs::read_to_string(&log).ok()?.contains("the runner serves").then_some(())
         });
     }
