@@ -21,7 +21,8 @@ ENV HOURHAND_STORE=sqlite:///var/lib/hourhand/hourhand.db \
     HOURHAND_STATE_DIR=/var/lib/hourhand \
     HOURHAND_CACHE_DIR=/var/lib/hourhand/cache
 USER 10001:10001
-WORKDIR /var/lib/hourhand
+# Where hourhand.toml is read: root's, and not of whoever installs handlers.
+WORKDIR /etc/hourhand
 VOLUME /var/lib/hourhand
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["hourhand"]

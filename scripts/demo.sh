@@ -101,6 +101,6 @@ run stats
 say "Where to look next:"
 cat <<'END'
   README.md, Quick start   the same with your own hands
-  docs/handlers.md         to write a handler: a Rust function
+  docs/handlers.md         to write a handler, in Rust or another language
   docs/cli.md              every command and setting
 END

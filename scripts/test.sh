@@ -3,7 +3,7 @@
 set -eu
 cd "$(dirname "$0")/.."
 # No test uses a store that it did not start itself.
-unset REDIS_URL HOURHAND_STORE HOURHAND_NAMESPACE HOURHAND_HANDLERS || true
+unset REDIS_URL HOURHAND_STORE HOURHAND_NAMESPACE HOURHAND_HANDLERS HOURHAND_CONFIG HOURHAND_DEV_STORE || true
 
 if cargo nextest --version >/dev/null 2>&1; then
     cargo nextest run --workspace

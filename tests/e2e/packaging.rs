@@ -121,6 +121,8 @@ fn the_unit_sets_what_exists_and_leaves_time_for_a_graceful_stop() {
     // A step of a loop ends within a call to the store and a second, and three looks of four may be missed.
     assert!(time_of("WatchdogSec") >= Duration::from_secs(30));
     assert_eq!(unit["Type"], ["notify"]);
+    // Whoever may install handlers must not write the file that binds them.
+    assert_eq!(unit["WorkingDirectory"], ["/etc/hourhand"]);
 }
 
 #[test]
