@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds the examples in other languages into target/languages: javascript.wasm, python.wasm, c.wasm, plain-rust.wasm.
+# Builds the examples in other languages into target/languages: javascript.wasm, deliver.wasm (JavaScript too), python.wasm, c.wasm,
+# plain-rust.wasm.
 # What they are compiled with is installed there too, in the versions that the examples name, and stays for the next time.
 #   languages.sh [LANGUAGE...]
 set -eu
@@ -19,7 +20,9 @@ need() { # command, package
 
 # Whether a module is newer than all that it is made of, which are whole folders.
 fresh() { # language
-    [ -e "$out/$1.wasm" ] && [ -z "$(find "examples/$1" wit scripts/languages.sh -newer "$out/$1.wasm" -type f \
+    folder=examples/$1
+    [ -d "$folder" ] || folder=examples/javascript
+    [ -e "$out/$1.wasm" ] && [ -z "$(find "$folder" wit scripts/languages.sh -newer "$out/$1.wasm" -type f \
         ! -path '*/node_modules/*' ! -path '*/venv/*' ! -path '*/target/*' ! -name '*.pyc' | head -n 1)" ]
 }
 
@@ -32,7 +35,7 @@ build() { # language
     rm "$begun"
 }
 
-build_javascript() {
+javascript() { # source, module
     need node nodejs
     need npm npm
     home=$out/javascript
@@ -42,7 +45,15 @@ build_javascript() {
         (cd "$home" && npm ci --no-audit --no-fund --loglevel=error >&2)
         cp "$home/package-lock.json" "$home/installed.json"
     fi
-    (cd "$home" && HOURHAND_WIT="$OLDPWD/wit" node build.mjs receipt.js "$out/javascript.wasm")
+    (cd "$home" && HOURHAND_WIT="$OLDPWD/wit" node build.mjs "$1" "$out/$2.wasm")
+}
+
+build_javascript() {
+    javascript receipt.js javascript
+}
+
+build_deliver() {
+    javascript deliver.js deliver
 }
 
 # A copy of the example, with a virtual environment that has what it requires.
@@ -77,7 +88,7 @@ build_plain_rust() {
     mv "$out/.plain-rust.staged" "$out/plain-rust.wasm"
 }
 
-[ $# -gt 0 ] || set -- javascript python c plain-rust
+[ $# -gt 0 ] || set -- javascript deliver python c plain-rust
 for language; do
     build "$language"
 done

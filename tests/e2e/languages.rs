@@ -10,6 +10,7 @@ use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::{Hourhand, Runner};
 use crate::harness::languages::language;
 use crate::harness::waiting::eventually;
+use crate::harness::web::{Reply, Web};
 
 const SOON: Duration = Duration::from_secs(30);
 /// Compiling one of the large ones, beside whatever else this machine does.
@@ -27,6 +28,7 @@ const EMPTY_ORDER: &str = r#"{"order": 7, "items": []}"#;
 const C_ORDER: &str = "tea 450 2\ncup 99 1\n";
 
 on_both_stores! {
+    a_javascript_handler_sends_requests_enqueues_and_remembers
     an_example_in_each_language_completes_and_fails_as_it_should
     a_large_module_compiles_beside_running_jobs_and_a_restart_takes_it_from_the_cache
 }
@@ -101,6 +103,48 @@ fn an_example_in_each_language_completes_and_fails_as_it_should(on: StoreKind) {
         let log = here.ok(&["job", "logs", &id]);
         assert!(log.contains("ERROR"), "with where it happened: {log}");
     }
+}
+
+fn a_javascript_handler_sends_requests_enqueues_and_remembers(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["echo"]);
+    install(&here, "deliver", "deliver");
+    let web = Web::start(|asked| Reply::status(if asked.target == "/full" { 503 } else { 201 }));
+    let (allowed, other) = (web.url("").trim_end_matches('/').to_owned(), Web::start(|_| Reply::status(200)));
+    here.manifest(
+        "deliver",
+        &format!("[retry]\nattempts = 1\n[allow]\nhttp = ['{allowed}']\nstate = true\nenqueue = ['echo']\n"),
+    );
+    fs::write(here.dir.path().join("hourhand.toml"), "[ceiling]\nprivate = ['127.0.0.0/8']\n")
+        .expect("a file");
+    let _runner = runner_with(&here, &["deliver"]);
+    let deliver = |id: &str, url: &str| {
+        let payload = json!({"url": url, "event": {"paid": true}, "then": "echo"}).to_string();
+        here.ok(&["enqueue", "deliver", &payload, "--id", id]);
+    };
+    for (id, count) in [("first", 1), ("second", 2)] {
+        deliver(id, &web.url("/hooks"));
+        let job = here.job_in(id, "completed", SOON);
+        let result: Value = serde_json::from_str(job["result"].as_str().expect("a result")).expect("JSON");
+        assert_eq!(result, json!({"status": 201, "deliveries": count}), "{job:#}");
+        assert_eq!(job["progress"]["percent"], 10, "{job:#}");
+    }
+    // What fails leaves no trace: neither a count nor a job.
+    deliver("unwell", &web.url("/full"));
+    assert_eq!(here.job_in("unwell", "dead", SOON)["error"]["reason"], "error");
+    deliver("astray", &other.url("/hooks"));
+    let astray = here.job_in("astray", "dead", SOON);
+    assert_eq!(astray["error"]["reason"], "denied", "{astray:#}");
+    assert!(astray["error"]["message"].as_str().expect("a message").contains("[allow] http"), "{astray:#}");
+    here.counts("echo", "those of the two that completed are done", SOON, |q| q["completed"] == 2);
+    assert_eq!(here.ok(&["state", "get", "deliver", "deliveries"]), "2");
+    let seen = web.seen();
+    assert_eq!(
+        seen.iter().filter_map(|asked| asked.header("idempotency-key")).collect::<Vec<_>>(),
+        ["first", "second", "unwell"]
+    );
+    assert_eq!(seen[0].body, br#"{"paid":true}"#);
+    assert!(other.seen().is_empty());
 }
 
 fn a_large_module_compiles_beside_running_jobs_and_a_restart_takes_it_from_the_cache(on: StoreKind) {
