@@ -36,11 +36,11 @@ pub struct HttpGrant {
     pub private: Vec<IpNet>,
     /// Requests of one attempt.
     pub requests_max: u32,
-    /// Connections that one attempt has open at once.
+    /// Connections that one attempt has at once. A response has one until its body is read to its end or dropped.
     pub connections_max: u32,
     /// Bytes of all request bodies of one attempt.
     pub sent_bytes_max: u64,
-    /// Bytes of all response bodies of one attempt.
+    /// Bytes of all responses of one attempt: their bodies, and their header fields with 64 bytes for each.
     pub received_bytes_max: u64,
     /// Longest wait for a connection, for the first byte, and between two bytes, in milliseconds. What is left of the job's
     /// time-out counts as well.

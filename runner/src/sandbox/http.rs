@@ -17,6 +17,8 @@ mod tls;
 
 #[cfg(test)]
 mod tests;
+#[cfg(test)]
+mod tests_of_bounds;
 
 use std::future::Future;
 use std::sync::Arc;
@@ -124,10 +126,13 @@ impl WasiHttpHooks for Hooks {
     ) -> Box<Sent> {
         let io = self.client.io();
         let (answered, answer) = oneshot::channel();
-        let request = request.map(|body| body::Outgoing::new(body, io.clone()));
         let (calls, running) = self.calls();
         // Those that have ended.
         while running.try_join_next().is_some() {}
+        if let Some(code) = calls.refused_unseen(request.method(), running.len()) {
+            return Box::new(async { Err(code) });
+        }
+        let request = request.map(|body| body::Outgoing::new(body, io.clone()));
         running.spawn_on(send::send(Arc::clone(calls), request, options, answered), &io);
         Box::new(async move {
             let response = answer.await.unwrap_or(Err(Error::ConnectionTerminated))?;

@@ -21,6 +21,49 @@ async fn so_many_requests_and_no_more() {
 }
 
 #[tokio::test]
+async fn requests_beyond_the_limit_are_told_a_few_times_only() {
+    let server = Web::start(|_| Reply::text("ok"));
+    let at = server.url("");
+    let mut grants = grants(&[&at], LOOPBACK);
+    grants.http.requests_max = 2;
+    let asks: Vec<_> = (0..42).map(|_| json!({"url": at})).collect();
+    let ran = run(&grants, json!(asks)).await;
+    let got = ran.got();
+    for refused in &got.as_array().unwrap()[2..] {
+        assert_eq!(refused["error"], "Limit", "{got:#}");
+        assert!(refused["text"].as_str().unwrap().contains("2 requests"), "{got:#}");
+    }
+    assert_eq!((ran.log.matches("2 requests").count(), server.seen().len()), (16, 2), "{}", ran.log);
+}
+
+#[tokio::test]
+async fn what_a_request_keeps_of_the_host_s_memory_has_a_length() {
+    let server = Web::start(|_| Reply::text("ok"));
+    let at = server.url("");
+    let grants = grants(&[&at], LOOPBACK);
+    let path = |bytes: usize| format!("{at}/{}", "p".repeat(bytes - 1));
+    let longest = json!([{"url": at, "method": "A".repeat(64)}, {"url": path(16 << 10)}]);
+    let ran = run(&grants, longest).await;
+    let got = ran.got();
+    assert_eq!((&got[0]["status"], &got[1]["status"]), (&json!(200), &json!(200)), "{got:#}");
+    let seen = server.seen();
+    assert_eq!((seen[0].method.len(), seen[1].target.len()), (64, 16 << 10));
+    for ask in [
+        json!({"url": at, "method": "A".repeat(65)}),
+        json!({"url": at, "method": "A".repeat(1 << 20)}),
+        json!({"url": format!("http://{}/", "a".repeat(513))}),
+        json!({"url": format!("http://{}/", "a".repeat(1 << 20))}),
+        json!({"url": path((16 << 10) + 1)}),
+    ] {
+        let ran = run(&grants, json!([ask])).await;
+        assert_eq!(ran.error(), "Invalid", "{}", ran.log);
+        // Refused where it is set: nothing was sent that the log would tell of.
+        assert!(!ran.log.contains("http:"), "{}", ran.log);
+    }
+    assert_eq!(server.connections(), 2);
+}
+
+#[tokio::test]
 async fn so_many_bytes_sent_by_all_requests_together() {
     let server = Web::start(|_| Reply::text("ok"));
     let at = server.url("");

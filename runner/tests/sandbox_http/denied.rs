@@ -254,7 +254,7 @@ async fn headers_that_are_the_host_s_to_say_are_refused() {
         let ran = run(&grants, json!([{"url": origin, "headers": [[header, value]]}])).await;
         assert_eq!(ran.error(), "Invalid", "{header:?}: {value:?}");
     }
-    for method in ["CONNECT", "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\nGET", ""] {
+    for method in ["CONNECT", "TRACE", "GET / HTTP/1.1\r\nHost: evil.test\r\n\r\nGET", ""] {
         let ran = run(&grants, json!([{"url": origin, "method": method}])).await;
         assert_eq!(ran.error(), "Invalid", "{method:?}");
     }

@@ -29,7 +29,7 @@ pub(super) async fn answer(
     let body = collected(body, job).await?;
     let answered = answers.answer(Request::from_parts(head, body)).await;
     let answer = answered.map_err(|why| Fault::new(Error::DestinationNotFound, &why))?;
-    if !job.count_received(answer.body().len()) {
+    if !job.count_fields(answer.headers()) || !job.count_received(answer.body().len()) {
         return Err(job.received_too_much());
     }
     Ok(answer)

@@ -11,7 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http_body_util::BodyExt;
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use tokio::runtime::Handle;
-use tokio::sync::mpsc;
+use tokio::sync::{OwnedSemaphorePermit, mpsc};
 use wasmtime_wasi_http::{Error, WasiBody};
 
 use crate::clock::{self, Monotonic};
@@ -179,12 +179,14 @@ pub(super) struct Pieces(mpsc::Sender<Piece>);
 struct Received {
     pieces: mpsc::Receiver<Piece>,
     ended: bool,
+    /// Its turn among the job's connections, until its end.
+    turn: Option<Arc<OwnedSemaphorePermit>>,
 }
 
-/// A response's body of which the pieces come later.
-pub(super) fn received() -> (Pieces, WasiBody) {
+/// A response's body of which the pieces come later, and the turn that it keeps until it has been read to its end or dropped.
+pub(super) fn received(turn: Option<Arc<OwnedSemaphorePermit>>) -> (Pieces, WasiBody) {
     let (pieces, receiver) = mpsc::channel(PIECES);
-    (Pieces(pieces), Received { pieces: receiver, ended: false }.boxed_unsync())
+    (Pieces(pieces), Received { pieces: receiver, ended: false, turn }.boxed_unsync())
 }
 
 impl Body for Received {
@@ -201,6 +203,9 @@ impl Body for Received {
         let Poll::Ready(piece) = self.pieces.poll_recv(cx) else { return Poll::Pending };
         let piece = piece.unwrap_or(Some(Err(Error::HttpResponseIncomplete)));
         self.ended = !matches!(piece, Some(Ok(_)));
+        if self.ended {
+            self.turn = None;
+        }
         Poll::Ready(piece)
     }
 }
@@ -225,7 +230,9 @@ impl Pieces {
                     Ok(Some(Err(error))) => return Err(Fault::body(&error)),
                     Err(_) => return Err(silent(between)),
                 };
-                if frame.data_ref().is_some_and(|data| !job.count_received(data.len())) {
+                let data_fits = frame.data_ref().is_none_or(|data| job.count_received(data.len()));
+                let trailers_fit = frame.trailers_ref().is_none_or(|fields| job.count_fields(fields));
+                if !(data_fits && trailers_fit) {
                     return Err(job.received_too_much());
                 }
                 if self.0.send(Some(Ok(frame))).await.is_err() {

@@ -1,10 +1,12 @@
 //! What belongs to the calls of one job: what it may, what it has used up, and what was denied.
 
+use std::io;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
-use http::Method;
+use http::{HeaderMap, Method};
 use parking_lot::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use wasmtime_wasi_http::{Error, RequestOptions};
@@ -18,6 +20,15 @@ use super::client::Client;
 use super::fault::Fault;
 use super::target::Target;
 
+/// Requests of one job that are under way at once, waiting for a connection or having one.
+const RUNNING_MAX: usize = 256;
+/// Requests refused for their number that the job's log tells of, and that are taken in like others: what comes after them costs nothing.
+const REFUSED_MAX: u32 = 16;
+/// Allowed targets that a denial names.
+const SHOWN_MAX: usize = 10;
+/// What a header field counts beside its name and its value, in bytes.
+const FIELD_BYTES: usize = 64;
+
 /// The calls of one job.
 pub(super) struct JobCalls {
     pub(super) client: Arc<Client>,
@@ -27,9 +38,13 @@ pub(super) struct JobCalls {
     deadline: Monotonic,
     log: Arc<JobLog>,
     requests: AtomicU32,
+    /// Refused for their number.
+    refused: AtomicU32,
     sent: AtomicU64,
     received: AtomicU64,
     connections: Arc<Semaphore>,
+    /// Shared by all jobs of the handler.
+    lookups: Arc<Semaphore>,
     denied: Mutex<Option<String>>,
 }
 
@@ -53,6 +68,7 @@ impl JobCalls {
         log: Arc<JobLog>,
     ) -> Self {
         let connections = Arc::new(Semaphore::new(offer.grants.http.connections_max.max(1) as usize));
+        let lookups = client.lookups_of(&manifest);
         Self {
             client,
             offer,
@@ -60,11 +76,18 @@ impl JobCalls {
             deadline,
             log,
             requests: AtomicU32::new(0),
+            refused: AtomicU32::new(0),
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             connections,
+            lookups,
             denied: Mutex::new(None),
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn log(&self) -> &JobLog {
+        &self.log
     }
 
     pub(super) fn grant(&self) -> &HttpGrant {
@@ -93,13 +116,43 @@ impl JobCalls {
             return Ok(());
         }
         self.requests.fetch_sub(1, Relaxed);
-        Err(Fault::limit(format!("an attempt may send {max} requests, and this one has")))
+        if self.refused.fetch_add(1, Relaxed) + 1 == REFUSED_MAX {
+            self.log
+                .line("WARN", "http: the next refusal for the number of requests is the last that is told");
+        }
+        Err(self.too_many_requests())
+    }
+
+    fn too_many_requests(&self) -> Fault {
+        let max = self.grant().requests_max;
+        Fault::limit(format!("an attempt may send {max} requests, and this one has"))
+    }
+
+    /// Why another request is refused unseen, where `running` are under way: without a task, and after the first ones without a line.
+    pub(super) fn refused_unseen(&self, method: &Method, running: usize) -> Option<Error> {
+        let refused = self.refused.load(Relaxed);
+        if running >= RUNNING_MAX {
+            let why = format!("an attempt may have {RUNNING_MAX} requests under way, and this one has");
+            let fault = Fault::new(Error::ConnectionLimitReached, &why);
+            if refused < REFUSED_MAX {
+                self.refused.fetch_add(1, Relaxed);
+                self.note(method, None, &fault);
+            }
+            return Some(fault.code);
+        }
+        let spent = self.requests.load(Relaxed) >= self.grant().requests_max;
+        (spent && refused >= REFUSED_MAX).then(|| self.too_many_requests().code)
     }
 
     /// What is denied when the target is not among the allowed ones: names the line that is missing.
     pub(super) fn not_allowed(&self, target: &Target) -> Fault {
-        let allowed = self.grant().allow.iter().cloned().chain([target.origin()]);
-        let line: Vec<String> = allowed.map(|origin| format!("\"{origin}\"")).collect();
+        let allowed = &self.grant().allow;
+        let mut line: Vec<String> =
+            allowed.iter().take(SHOWN_MAX).map(|origin| format!("\"{origin}\"")).collect();
+        if allowed.len() > SHOWN_MAX {
+            line.push("...".to_owned());
+        }
+        line.push(format!("\"{}\"", target.origin()));
         let (file, line) = (&self.manifest, line.join(", "));
         Fault::denied(format!("not allowed; to allow it, write {file}: [allow] http = [{line}]"))
     }
@@ -114,6 +167,14 @@ impl JobCalls {
         count(&self.received, bytes, self.grant().received_bytes_max)
     }
 
+    /// Counts header fields that have come as bytes of a response; false when they are too many.
+    pub(super) fn count_fields(&self, fields: &HeaderMap) -> bool {
+        let bytes = |(name, value): (&http::HeaderName, &http::HeaderValue)| {
+            name.as_str().len() + value.len() + FIELD_BYTES
+        };
+        self.count_received(fields.iter().map(bytes).sum())
+    }
+
     pub(super) fn sent_too_much(&self) -> Fault {
         let max = self.grant().sent_bytes_max;
         let why = format!("the bodies of an attempt's requests may have {max} bytes together");
@@ -122,7 +183,7 @@ impl JobCalls {
 
     pub(super) fn received_too_much(&self) -> Fault {
         let max = self.grant().received_bytes_max;
-        let why = format!("the bodies of an attempt's responses may have {max} bytes together");
+        let why = format!("an attempt's responses may have {max} bytes together");
         Fault::new(Error::HttpResponseBodySize(Some(max)), &why)
     }
 
@@ -133,10 +194,29 @@ impl JobCalls {
             Ok(Ok(turn)) => Ok(turn),
             _ => {
                 let max = self.grant().connections_max.max(1);
-                let why = format!("an attempt may have {max} connections, and none was closed in time");
+                let why = format!(
+                    "an attempt may have {max} connections, and none was closed in time: a response has its own until it is read to its \
+                     end or dropped"
+                );
                 Err(Fault::new(Error::ConnectionLimitReached, &why))
             }
         }
+    }
+
+    /// The addresses of a name.
+    ///
+    /// # Errors
+    /// Why there are none.
+    pub(super) async fn resolve(&self, name: &str) -> io::Result<Vec<IpAddr>> {
+        let turn = Arc::clone(&self.lookups).acquire_owned().await.map_err(io::Error::other)?;
+        let (resolver, name) = (Arc::clone(&self.client.resolver), name.to_owned());
+        // A look-up cannot be stopped: it goes on without whom it was for, and has its turn until it has ended.
+        let looked_up = tokio::spawn(async move {
+            let found = resolver.resolve(&name).await;
+            drop(turn);
+            found
+        });
+        looked_up.await.map_err(io::Error::other)?
     }
 
     /// What is left of the job's time.

@@ -9,7 +9,7 @@ use async_trait::async_trait;
 use tokio::sync::Semaphore;
 
 /// Names that are looked up at once, by all jobs: a look-up cannot be stopped, so that those of jobs which are gone
-/// count too.
+/// count too. What the jobs of one handler may have of these is bounded in `client`.
 const LOOKUPS_MAX: usize = 64;
 
 /// Looks up names.

@@ -8,12 +8,12 @@ use std::time::Duration;
 
 use http::header::{CONNECTION, CONTENT_LENGTH, HOST, HeaderName, HeaderValue, TRANSFER_ENCODING, UPGRADE};
 use http::{HeaderMap, Method, Request, Response, Uri, Version};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
-use tokio::sync::oneshot;
+use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::JoinHandle;
 use wasmtime_wasi_http::{Error, RequestOptions, WasiBody};
 
@@ -65,22 +65,25 @@ pub(super) async fn send(
 
 /// A response's head, and where its body comes from.
 enum Answered {
-    Network { response: Response<Incoming>, between: Duration, _connection: Connection },
+    Network { response: Response<Incoming>, between: Duration, connection: Connection },
     Instead(Response<bytes::Bytes>),
 }
 
 impl Answered {
     async fn pass_on(self, job: &JobCalls, answered: oneshot::Sender<Answer>, note: impl FnOnce(&Fault)) {
-        let (pieces, body) = body::received();
         match self {
-            Self::Network { response, between, _connection } => {
+            Self::Network { response, between, connection } => {
                 let (head, incoming) = response.into_parts();
+                // What the guest has not read is the host's memory: it counts as a connection. Where nothing is to be read, nobody may look.
+                let turn = (!incoming.is_end_stream()).then(|| Arc::clone(&connection.turn));
+                let (pieces, body) = body::received(turn);
                 if answered.send(Ok(Response::from_parts(head, body))).is_ok() {
                     pieces.pass_on(job, incoming, between, job.client.stopped(), note).await;
                 }
             }
             Self::Instead(response) => {
                 let (head, whole) = response.into_parts();
+                let (pieces, body) = body::received(None);
                 if answered.send(Ok(Response::from_parts(head, body))).is_ok() {
                     pieces.pass_whole(whole).await;
                 }
@@ -125,14 +128,17 @@ async fn answer(
         }
         None => exchange(job, stream, request, times).await?,
     };
-    let connection = Connection { _driver: connection, _turn: turn };
-    Ok(Answered::Network { response, between: times.between_bytes, _connection: connection })
+    if !job.count_fields(response.headers()) {
+        return Err(job.received_too_much());
+    }
+    let connection = Connection { _driver: connection, turn: Arc::new(turn) };
+    Ok(Answered::Network { response, between: times.between_bytes, connection })
 }
 
-/// An open connection of the job: closed when this is dropped.
+/// An open connection of the job: closed when this is dropped. Its turn lasts until the response's body has been dropped or read too.
 struct Connection {
     _driver: Driver,
-    _turn: tokio::sync::OwnedSemaphorePermit,
+    turn: Arc<OwnedSemaphorePermit>,
 }
 
 /// What moves a connection's bytes. It ends with this.
@@ -144,8 +150,12 @@ impl Drop for Driver {
     }
 }
 
-/// Refuses what two readers could take for two things.
+/// Refuses what two readers could take for two things, and methods that no handler gets.
 fn check_framing(request: &Request<Outgoing>) -> Result<(), Fault> {
+    if request.method() == Method::TRACE {
+        let why = "TRACE asks the server to say what it got, which may hold secrets that are not the guest's to see";
+        return Err(Fault::new(Error::HttpRequestMethodInvalid, why));
+    }
     if request.method() == Method::CONNECT {
         let why = "CONNECT asks for a tunnel, which no handler gets";
         return Err(Fault::new(Error::HttpRequestMethodInvalid, why));
@@ -196,7 +206,7 @@ async fn connect(
     };
     let addresses = match &target.host {
         Host::Address(address) => vec![*address],
-        Host::Name(name) => job.client.resolver.resolve(name).await.map_err(|error| {
+        Host::Name(name) => job.resolve(name).await.map_err(|error| {
             let code = Error::DnsError { rcode: Some("name not resolved".to_owned()), info_code: None };
             Fault::new(code, &format!("the name does not resolve: {error}"))
         })?,

@@ -15,6 +15,8 @@ use super::address;
 /// Longest name in DNS, and longest part of one, in bytes.
 const NAME_BYTES_MAX: usize = 253;
 const LABEL_BYTES_MAX: usize = 63;
+/// Longest host and port as a guest may write them (a name may have percent signs), in bytes.
+pub(super) const AUTHORITY_BYTES_MAX: usize = 512;
 
 /// Scheme, host and port of a request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,12 +39,16 @@ impl Target {
     /// # Errors
     /// What is wrong with it.
     pub(super) fn of(uri: &Uri) -> Result<Self, String> {
+        let authority = uri.authority().map_or("", http::uri::Authority::as_str);
+        if authority.len() > AUTHORITY_BYTES_MAX {
+            let length = authority.len();
+            return Err(format!("its host and port have {length} bytes; {AUTHORITY_BYTES_MAX} are the most"));
+        }
         let scheme = match uri.scheme_str() {
             Some("http") => Scheme::Http,
             Some("https") => Scheme::Https,
             _ => return Err("the scheme is http or https".to_owned()),
         };
-        let authority = uri.authority().map_or("", http::uri::Authority::as_str);
         if authority.contains('@') {
             return Err("a URL has no user name and no password: put credentials into a header".to_owned());
         }
@@ -253,5 +259,8 @@ mod tests {
         assert!(said("ftp://example.com/").contains("http or https"));
         assert!(said("https://a:b@example.com/").contains("put credentials into a header"));
         assert!(said("https://example.com:70000/").contains("65535"));
+        let long = said(&format!("https://{}/", "a".repeat(513)));
+        assert_eq!(long, "its host and port have 513 bytes; 512 are the most");
+        assert!(!said(&format!("https://{}/", "a".repeat(512))).contains("are the most"));
     }
 }

@@ -22,15 +22,25 @@ use crate::clock;
 use crate::grants::{Grants, HttpGrant, Origin, Scheme};
 use crate::sandbox::{JobLog, Offer};
 
-type Answer = Result<http::Response<WasiBody>, Error>;
+pub(super) type Answer = Result<http::Response<WasiBody>, Error>;
 
-async fn listener() -> (TcpListener, u16) {
+pub(super) async fn listener() -> (TcpListener, u16) {
     let listener = TcpListener::bind(("127.0.0.1", 0)).await.unwrap();
     let port = listener.local_addr().unwrap().port();
     (listener, port)
 }
 
-fn calls(port: u16, change: impl FnOnce(&mut HttpGrant)) -> Arc<JobCalls> {
+pub(super) fn calls(port: u16, change: impl FnOnce(&mut HttpGrant)) -> Arc<JobCalls> {
+    calls_of("test", &Arc::new(Client::new(None, None)), port, change)
+}
+
+/// The calls of a job of this handler, which may send to this port.
+pub(super) fn calls_of(
+    handler: &str,
+    client: &Arc<Client>,
+    port: u16,
+    change: impl FnOnce(&mut HttpGrant),
+) -> Arc<JobCalls> {
     let origin = Origin { scheme: Scheme::Http, host: "127.0.0.1".to_owned(), port };
     let mut http = HttpGrant {
         allow: vec![origin],
@@ -40,23 +50,32 @@ fn calls(port: u16, change: impl FnOnce(&mut HttpGrant)) -> Arc<JobCalls> {
     change(&mut http);
     let offer = Offer { grants: Arc::new(Grants { http, ..Grants::default() }), ..Offer::default() };
     let deadline = clock::monotonic() + Duration::from_secs(60);
-    let (client, log) = (Arc::new(Client::new(None, None)), Arc::new(JobLog::new(64 << 10)));
-    Arc::new(JobCalls::new(client, offer, "test.toml".to_owned(), deadline, log))
+    let (client, log) = (Arc::clone(client), Arc::new(JobLog::new(64 << 10)));
+    Arc::new(JobCalls::new(client, offer, format!("{handler}.toml"), deadline, log))
 }
 
 fn ask(calls: &Arc<JobCalls>, port: u16, body: WasiBody) -> oneshot::Receiver<Answer> {
-    let request = Request::builder().method("POST").uri(format!("http://127.0.0.1:{port}/"));
+    ask_at(calls, "POST", &format!("http://127.0.0.1:{port}/"), body)
+}
+
+pub(super) fn ask_at(
+    calls: &Arc<JobCalls>,
+    method: &str,
+    url: &str,
+    body: WasiBody,
+) -> oneshot::Receiver<Answer> {
+    let request = Request::builder().method(method).uri(url);
     let request = request.body(Outgoing::new(body, Handle::current())).unwrap();
     let (answered, answer) = oneshot::channel();
     tokio::spawn(send(Arc::clone(calls), request, None, answered));
     answer
 }
 
-fn nothing() -> WasiBody {
+pub(super) fn nothing() -> WasiBody {
     Empty::<Bytes>::new().map_err(|never| match never {}).boxed_unsync()
 }
 
-async fn head(stream: &mut TcpStream) {
+pub(super) async fn head(stream: &mut TcpStream) {
     let mut read = Vec::new();
     while !read.ends_with(b"\r\n\r\n") {
         read.push(stream.read_u8().await.unwrap());
