@@ -154,10 +154,10 @@ fn read_section(facts: &mut Facts, payload: Payload<'_>, top: bool, size: usize)
         Payload::CustomSection(section) => {
             facts.object_file |= top && section.name() == "linking";
             if section.name() == HANDLERS_SECTION {
-                if let Ok(declared) = &mut facts.declared {
-                    if let Err(refusal) = declared::extend(declared, section.data()) {
-                        facts.declared = Err(refusal);
-                    }
+                if let Ok(declared) = &mut facts.declared
+                    && let Err(refusal) = declared::extend(declared, section.data())
+                {
+                    facts.declared = Err(refusal);
                 }
             } else if let KnownCustom::Producers(producers) = section.as_known() {
                 note_producers(facts, producers);
