@@ -9,6 +9,7 @@ use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use crate::clock::monotonic;
+use crate::config::machine;
 use crate::config::{Problems, RunSettings, StoreSettings};
 use crate::manifest::{Operator, OperatorSettings};
 use crate::queue::redis::{RedisOptions, RedisStore};
@@ -90,6 +91,9 @@ pub fn run_before(audience: Audience, settings: RunSettings) -> anyhow::Result<R
 }
 
 fn start(settings: RunSettings, audience: Option<Audience>) -> anyhow::Result<RunnerEnd> {
+    if let Err(error) = machine::raise_open_files() {
+        tracing::warn!(%error, "the number of files that may be open stays what it is");
+    }
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let io = runtime("io", cores.clamp(1, 4))?;
     let guests = runtime("guest", crate::sandbox::guest_threads())?;

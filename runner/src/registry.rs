@@ -12,6 +12,7 @@ mod network;
 mod pinned;
 pub mod pins;
 mod publish;
+mod regular;
 mod tracked;
 mod verdict;
 mod versions;

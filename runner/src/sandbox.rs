@@ -231,6 +231,10 @@ pub enum LoadError {
     /// It does not compile.
     #[error("it does not compile: {0}")]
     Compile(String),
+    /// The process that compiles could not be started, for want of something on this machine: nothing is known of the module,
+    /// and it is worth trying again later.
+    #[error("it does not compile: cannot start the process that compiles: {0}")]
+    Unstarted(String),
 }
 
 /// Longest message of a [`LoadError`], in bytes.
@@ -249,6 +253,7 @@ impl LoadError {
             Self::Incomplete(text) => Self::Incomplete(tidy(text)),
             Self::Refused(text) => Self::Refused(tidy(text)),
             Self::Compile(text) => Self::Compile(tidy(text)),
+            Self::Unstarted(text) => Self::Unstarted(tidy(text)),
         }
     }
 }

@@ -234,6 +234,8 @@ async fn a_reload_tries_once_more_what_did_not_load() {
     let registry = Registry::start(config, sandbox()).unwrap();
     registry.settled().await;
     let before = status_of(&registry.snapshot(), "k.wasm", Status::Broken).expect("broken").since_ms;
+    // Times are milliseconds: the second try is to have one of its own.
+    tokio::time::sleep(Duration::from_millis(5)).await;
     registry.reload();
     until(&registry, |s| status_of(s, "k.wasm", Status::Broken).is_some_and(|b| b.since_ms > before)).await;
     // And it is a scan: nothing else would find this within the hour.

@@ -49,6 +49,26 @@ impl Machine {
     }
 }
 
+/// Lets this process have as many files open as the system allows it to: its soft limit is raised to its hard one. Each running
+/// job, connection and process that compiles takes some.
+///
+/// # Errors
+/// What the system says.
+#[allow(unsafe_code, reason = "the standard library has no way to change limits")]
+pub fn raise_open_files() -> std::io::Result<()> {
+    let mut limits = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to an rlimit of ours, which the call fills.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limits) } != 0 {
+        return Err(std::io::Error::last_os_error());
+    }
+    limits.rlim_cur = limits.rlim_max;
+    // SAFETY: the pointer is to an rlimit of ours, which the call reads.
+    match unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limits) } {
+        0 => Ok(()),
+        _ => Err(std::io::Error::last_os_error()),
+    }
+}
+
 fn host() -> String {
     let read = |path: &str| std::fs::read_to_string(path).ok();
     let name = read("/proc/sys/kernel/hostname").or_else(|| read("/etc/hostname")).unwrap_or_default();
@@ -132,6 +152,16 @@ mod tests {
             cgroup_files("9:memory:/a\n")
                 .contains(&PathBuf::from("/sys/fs/cgroup/memory/a/memory.limit_in_bytes"))
         );
+    }
+
+    #[test]
+    fn all_files_that_the_system_allows_may_be_open() {
+        raise_open_files().expect("a soft limit may be raised to the hard one");
+        let limits = std::fs::read_to_string("/proc/self/limits").expect("limits");
+        let line = limits.lines().find_map(|line| line.strip_prefix("Max open files")).expect("a line");
+        let mut words = line.split_whitespace();
+        let (soft, hard) = (words.next(), words.next());
+        assert!(soft.is_some() && soft == hard, "{line}");
     }
 
     #[test]

@@ -12,6 +12,11 @@ use toml::de::{DeString, DeTable, DeValue};
 use crate::config::Problems;
 use crate::wire::units;
 
+/// Entries of a list, or of a table whose keys are names of the user's.
+pub(crate) const ENTRIES_MAX: usize = 1_000;
+/// What is said of one file: each costs a look through the file for its line.
+const PROBLEMS_MAX: usize = 100;
+
 /// A file, and what is wrong with it so far.
 pub(crate) struct Document<'a> {
     shown: &'a str,
@@ -83,14 +88,19 @@ impl<'a> Document<'a> {
 
     /// Notes a problem with a key that has no item.
     pub(crate) fn stray(&self, key: &Spanned<DeString<'_>>, message: &str) {
-        let at = key.span().start;
-        let line = line_of(self.text, at);
-        self.problems.borrow_mut().push((at, format!("{}:{line}: {message}", self.shown)));
+        self.note(key.span().start, message);
     }
 
     fn report(&self, at: usize, path: &str, message: &str) {
-        let line = line_of(self.text, at);
-        self.problems.borrow_mut().push((at, format!("{}:{line}: {path}: {message}", self.shown)));
+        self.note(at, &format!("{path}: {message}"));
+    }
+
+    fn note(&self, at: usize, message: &str) {
+        let mut problems = self.problems.borrow_mut();
+        if problems.len() < PROBLEMS_MAX {
+            let line = line_of(self.text, at);
+            problems.push((at, format!("{}:{line}: {message}", self.shown)));
+        }
     }
 }
 
@@ -127,6 +137,12 @@ impl<'a> Keys<'a> {
 
     /// Reads all entries of a table whose keys are names of the user's. `read` reports what is wrong with one.
     pub(crate) fn each<T>(self, mut read: impl FnMut(&str, Item<'_>) -> Option<T>) -> Vec<T> {
+        if self.table.len() > ENTRIES_MAX {
+            // Where the first of all stands: the table itself may have no place of its own.
+            let at = self.table.keys().map(|key| key.span().start).min().unwrap_or(0);
+            self.document.report(at, &self.path, &too_many(self.table.len()));
+            return Vec::new();
+        }
         let entries = self.table.iter().filter_map(|(key, value)| {
             let path = self.path_of(key.get_ref());
             let at = key.span().start;
@@ -301,6 +317,9 @@ impl<'a> Item<'a> {
     /// A list; `read` reports what is wrong with one of its items, each at its own line.
     pub(crate) fn list<T>(&self, what: &str, mut read: impl FnMut(Item<'_>) -> Option<T>) -> Option<Vec<T>> {
         let DeValue::Array(items) = self.value else { return self.expected(what) };
+        if items.len() > ENTRIES_MAX {
+            return self.wrong(&too_many(items.len()));
+        }
         let read = |item: &'a Spanned<DeValue<'a>>| {
             read(Item {
                 document: self.document,
@@ -323,6 +342,10 @@ impl<'a> Item<'a> {
             _ => self.expected(what),
         }
     }
+}
+
+fn too_many(entries: usize) -> String {
+    format!("expected at most {ENTRIES_MAX} entries, got {entries}")
 }
 
 /// A span as it would be written, in its largest whole unit.

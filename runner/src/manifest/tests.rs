@@ -632,3 +632,27 @@ fn the_page_has_every_key_and_default() {
         assert!(PAGE.contains(&default), "{default}");
     }
 }
+
+#[test]
+fn lists_and_tables_have_an_end_and_so_has_what_is_said_of_a_file() {
+    let list = |entries: usize, entry: fn(usize) -> String| -> String {
+        (0..entries).map(entry).collect::<Vec<_>>().join(", ")
+    };
+    let quoted = |n: usize| format!("'a{n}'");
+    for (key, text) in [
+        ("kinds", format!("kinds = [{}]", list(1_001, quoted))),
+        ("allow.http", format!("[allow]\nhttp = [{}]", list(1_001, |n| format!("'https://a{n}.b'")))),
+        ("allow.env", format!("[allow]\nenv = [{}]", list(1_001, quoted))),
+        ("allow.env", format!("[allow]\nenv = {{ {} }}", list(1_001, |n| format!("A{n} = 'x'")))),
+        ("allow.enqueue", format!("[allow]\nenqueue = [{}]", list(1_001, quoted))),
+    ] {
+        let problems = parse("k.toml", &text).unwrap_err().0;
+        let line = text.lines().count();
+        let expected = format!("k.toml:{line}: {key}: expected at most 1000 entries, got 1001");
+        assert_eq!(problems, [expected]);
+    }
+    let most = parse("k.toml", &format!("kinds = [{}]", list(1_000, quoted))).unwrap();
+    assert_eq!(most.kinds.unwrap().0.len(), 1_000);
+    let unknown: String = (0..500).map(|n| format!("unknown{n} = 1\n")).collect();
+    assert_eq!(parse("k.toml", &unknown).unwrap_err().0.len(), 100);
+}

@@ -375,6 +375,17 @@ mod tests {
     }
 
     #[test]
+    fn a_file_that_cannot_be_compiled_now_is_tried_again_with_nothing_known_of_it() {
+        let mut folder = Folder::new();
+        let order = folder.scan(0, 10, 0).unwrap();
+        folder.end(&order, Loaded::NotNow("cannot start".to_owned()));
+        assert_eq!(folder.problem().unwrap().message, "cannot start");
+        assert!(folder.files.next_check(folder.now()).is_some());
+        let order = folder.scan(2_000, 10, 0).expect("tried again");
+        assert!(order.known.is_empty(), "{:?}", order.known);
+    }
+
+    #[test]
     fn too_large_a_file_is_refused_unread_and_said_once_while_it_grows() {
         let mut folder = Folder::new();
         let mut first = None;

@@ -15,7 +15,7 @@ use crate::sandbox::{LoadError, Module};
 
 use super::folder::FileId;
 use super::pinned::PinOrder;
-use super::{Shared, pins};
+use super::{Shared, pins, regular};
 
 /// A file that is to be loaded.
 #[derive(Debug, Clone)]
@@ -39,6 +39,8 @@ pub(super) enum Loaded {
     Failed { sha256: String, error: LoadError },
     /// It could not be read.
     Unreadable(String),
+    /// It could not be compiled now, whatever is in it.
+    NotNow(String),
     /// It is not what was seen any more.
     Changed,
 }
@@ -104,13 +106,15 @@ fn load(shared: &Shared, order: &LoadOrder) -> Loaded {
             }
             Loaded::Version(Arc::new(module))
         }
+        // No property of these contents: they must not be taken for known.
+        Err(error @ LoadError::Unstarted(_)) => Loaded::NotNow(error.to_string()),
         Err(error) => Loaded::Failed { sha256, error },
     }
 }
 
 /// The whole file, or `None` when it is not the one that was seen, before or after.
 fn read(path: &Path, id: &FileId, bytes_max: u64) -> std::io::Result<Option<Vec<u8>>> {
-    let mut file = File::open(path)?;
+    let mut file = regular::open(path)?;
     let same = |file: &File| Ok::<_, std::io::Error>(FileId::of(&file.metadata()?).same_length(id));
     if !same(&file)? || id.len > bytes_max {
         return Ok(None);

@@ -2,7 +2,7 @@
 //!
 //! It is small, so that whoever scans the folder reads it at once, and a change to it waits for no compiler.
 
-use std::fs::{self, File};
+use std::fs;
 use std::io::Read;
 use std::path::Path;
 use std::sync::Arc;
@@ -13,6 +13,7 @@ use crate::config::Problems;
 use crate::manifest::{self, MANIFEST_BYTES_MAX, Manifest};
 
 use super::folder::{Beside, FileId};
+use super::regular;
 use super::tracked::{HOLD_BACK, MISSING, MISSING_SCANS, OLD_MS, Problem, QUIET, RESTLESS, RETRY};
 
 /// See the module's text.
@@ -236,7 +237,7 @@ pub(super) fn resolve_dirs(manifest: &mut Manifest) {
 
 /// The whole file, or what is wrong with its form; `None` when it is not the one that was seen.
 fn text(path: &Path, id: &FileId) -> std::io::Result<Option<Result<String, String>>> {
-    let mut file = File::open(path)?;
+    let mut file = regular::open(path)?;
     if FileId::of(&file.metadata()?) != *id {
         return Ok(None);
     }

@@ -4,14 +4,14 @@
 //! Beside it lies a copy of that version under a name that no scan looks at, so that a runner that never had it
 //! has it too.
 
-use std::fs::{self, File};
+use std::fs::{self, OpenOptions};
 use std::io::{self, Read, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use super::versions::sha256_of;
-use super::{Versions, verdict};
+use super::{Versions, regular, verdict};
 
 /// Hex digits of a hash that name a version: records of runs hold twelve.
 const DIGITS_MIN: usize = 12;
@@ -48,7 +48,7 @@ pub fn read(dir: &Path, stem: &str) -> Option<Pin> {
     let path = pin_file(dir, stem);
     let mut text = String::new();
     let read = (|| {
-        let file = File::open(&path)?;
+        let file = regular::open(&path)?;
         let modified = file.metadata()?.modified()?;
         file.take(FILE_BYTES_MAX).read_to_string(&mut text)?;
         Ok::<_, io::Error>(modified.duration_since(UNIX_EPOCH).map_or(0, |at| at.as_millis() as u64))
@@ -71,8 +71,12 @@ pub fn wanted(text: &str) -> Result<String, String> {
     if digits && (DIGITS_MIN..=DIGITS_MAX).contains(&text.len()) {
         return Ok(text.to_ascii_lowercase());
     }
-    let shown: String = text.chars().take(80).collect();
-    Err(format!("expected {DIGITS_MIN} to {DIGITS_MAX} hex digits of a module's sha256, got {shown:?}"))
+    // Not quoted: a pin may be a link to a file that is nobody's to show.
+    Err(format!(
+        "expected {DIGITS_MIN} to {DIGITS_MAX} hex digits of a module's sha256, got {} bytes of {}text",
+        text.len(),
+        if digits { "" } else { "other " }
+    ))
 }
 
 /// Pins the module `stem` to the version with these bytes. First its copy, then the pin: a runner that sees the
@@ -106,10 +110,11 @@ pub fn remove(dir: &Path, stem: &str) -> io::Result<bool> {
 /// Under another name first, so that no runner sees half of it.
 fn put(path: &Path, bytes: &[u8], mode: u32) -> io::Result<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let temporary =
-        path.with_file_name(format!(".{}.{}.tmp", name.trim_start_matches('.'), std::process::id()));
+    // Nobody who may write the folder can have put a link under this name.
+    let number = getrandom::u64().map_err(io::Error::other)?;
+    let temporary = path.with_file_name(format!(".{}.{number:016x}.tmp", name.trim_start_matches('.')));
+    let mut file = OpenOptions::new().write(true).create_new(true).open(&temporary)?;
     let written = (|| {
-        let mut file = File::create(&temporary)?;
         file.write_all(bytes)?;
         file.set_permissions(fs::Permissions::from_mode(mode))?;
         file.sync_all()?;
@@ -168,7 +173,7 @@ fn kept(versions: &Versions, stem: &str, wanted: &str) -> Result<Option<Vec<u8>>
 }
 
 fn small_enough(path: &Path, bytes_max: u64) -> io::Result<Vec<u8>> {
-    let file = File::open(path)?;
+    let file = regular::open(path)?;
     let mut bytes = Vec::new();
     file.take(bytes_max + 1).read_to_end(&mut bytes)?;
     if bytes.len() as u64 > bytes_max {
@@ -189,6 +194,9 @@ mod tests {
         for text in ["", "latest", &hash[..11], &format!("{hash}0"), "0123456789ag"] {
             assert!(wanted(text).unwrap_err().contains("expected 12 to 64 hex digits"), "{text}");
         }
+        // It may be a link to somebody's secret.
+        let secret = wanted("hunter2-of-the-root-user").unwrap_err();
+        assert!(secret.contains("got 24 bytes") && !secret.contains("hunter2"), "{secret}");
     }
 
     #[test]
@@ -221,5 +229,11 @@ mod tests {
         assert!(read(dir.path(), "k").unwrap().wanted.unwrap_err().contains("cannot be read"));
         fs::create_dir(dir.path().join("d.pin")).unwrap();
         assert!(read(dir.path(), "d").unwrap().wanted.is_err());
+        // Nobody writes into it: whoever waited would wait for ever.
+        let pipe = dir.path().join("p.pin");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let refusal = read(dir.path(), "p").unwrap().wanted.unwrap_err();
+        assert!(refusal.contains("expected a regular file"), "{refusal}");
+        assert!(small_enough(&pipe, 10).unwrap_err().to_string().contains("expected a regular file"));
     }
 }

@@ -291,6 +291,9 @@ impl Tracked {
                 let message = format!("cannot be read: {message}");
                 self.report(&order.path, Problem { sha256: None, message, since_ms: wall_ms });
             }
+            Loaded::NotNow(message) => {
+                self.report(&order.path, Problem { sha256: None, message, since_ms: wall_ms });
+            }
             Loaded::Changed if current => {
                 // The next scan sees what it is now.
                 self.tried_at = None;

@@ -64,11 +64,10 @@ impl Versions {
     /// # Errors
     /// When the folder cannot be read, or others may write it.
     pub fn list(&self, stem: &str) -> io::Result<Vec<Version>> {
-        let dir = self.dir.join(stem);
-        match own_dir::check(&dir) {
+        let dir = match own_dir::check(&self.dir.join(stem)) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
             checked => checked?,
-        }
+        };
         let mut found: Vec<(Duration, Version)> = Vec::new();
         for entry in fs::read_dir(dir)? {
             let entry = entry?;
@@ -103,8 +102,8 @@ impl Versions {
     /// # Errors
     /// When they cannot be read.
     pub fn bytes(&self, stem: &str, sha256: &str) -> io::Result<Option<Vec<u8>>> {
-        own_dir::check(&self.dir.join(stem))?;
-        match fs::read(self.path(stem, sha256)) {
+        let dir = own_dir::check(&self.dir.join(stem))?;
+        match fs::read(file_in(&dir, sha256)) {
             Ok(bytes) => Ok((sha256_of(&bytes) == sha256).then_some(bytes)),
             Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
             Err(error) => Err(error),
@@ -130,9 +129,8 @@ impl Versions {
         if before.first().is_some_and(|version| version.sha256 == sha256) {
             return Ok(());
         }
-        let dir = self.dir.join(stem);
-        own_dir::make(&dir)?;
-        let path = self.path(stem, sha256);
+        let dir = own_dir::make(&self.dir.join(stem))?;
+        let path = file_in(&dir, sha256);
         // Runners in containers may share a cache, and all have the same number.
         let number = getrandom::u64().map_err(io::Error::other)?;
         let temporary = dir.join(format!(".{number:016x}.tmp"));
@@ -148,15 +146,16 @@ impl Versions {
         }
         written?;
         for old in self.list(stem)?.iter().skip(VERSIONS_KEPT) {
-            fs::remove_file(self.path(stem, &old.sha256))?;
+            fs::remove_file(file_in(&dir, &old.sha256))?;
         }
         trim(&self.root, BYTES_MAX, FILES_MAX);
         Ok(())
     }
+}
 
-    fn path(&self, stem: &str, sha256: &str) -> PathBuf {
-        self.dir.join(stem).join(format!("{sha256}.{EXTENSION}"))
-    }
+/// Where a version is, in the folder of its module.
+fn file_in(dir: &Path, sha256: &str) -> PathBuf {
+    dir.join(format!("{sha256}.{EXTENSION}"))
 }
 
 /// The hash of some bytes: 64 hex digits.
@@ -243,7 +242,7 @@ mod tests {
         let versions = versions(cache.path());
         let sha256 = sha256_of(b"module");
         versions.keep("k", &sha256, b"module");
-        fs::write(versions.path("k", &sha256), b"mOdule").unwrap();
+        fs::write(file_in(&versions.dir().join("k"), &sha256), b"mOdule").unwrap();
         assert_eq!(versions.bytes("k", &sha256).unwrap(), None);
         fs::set_permissions(versions.dir().join("k"), fs::Permissions::from_mode(0o777)).unwrap();
         let error = versions.list("k").unwrap_err();

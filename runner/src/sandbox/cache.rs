@@ -35,9 +35,9 @@ pub(super) struct CodeCache {
 }
 
 impl CodeCache {
-    /// Makes the folder, and refuses one that others may write.
+    /// Makes the folder, and refuses one that others may write or put another in the place of.
     pub(super) fn open(dir: PathBuf, engine: &Engine) -> io::Result<Self> {
-        own_dir::make(&dir)?;
+        let dir = own_dir::make(&dir)?;
         Ok(Self { dir, compatibility: engine_compatibility(engine), bytes_max: BYTES_MAX })
     }
 

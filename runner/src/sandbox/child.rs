@@ -97,7 +97,7 @@ fn compiled(task: &Task) -> Result<Vec<u8>, LoadError> {
     rayon::ThreadPoolBuilder::new()
         .num_threads(compile::thread_count())
         .build_global()
-        .map_err(|error| failed(format!("cannot start the compile threads: {error}")))?;
+        .map_err(|error| LoadError::Unstarted(format!("it has no threads ({error})")))?;
     let engine = engine::build_for(task.settings).map_err(|error| failed(error.to_string()))?;
     if cache::engine_compatibility(&engine) != task.compatibility {
         return Err(failed("the process that compiles is of another version than this runner".to_owned()));
@@ -159,9 +159,13 @@ fn answer_of(error: &LoadError) -> Vec<u8> {
         LoadError::Incomplete(_) => b'i',
         LoadError::Refused(_) => b'r',
         LoadError::Compile(_) => b'c',
+        LoadError::Unstarted(_) => b'u',
     };
     let text = match error {
-        LoadError::Incomplete(text) | LoadError::Refused(text) | LoadError::Compile(text) => text,
+        LoadError::Incomplete(text)
+        | LoadError::Refused(text)
+        | LoadError::Compile(text)
+        | LoadError::Unstarted(text) => text,
     };
     [&[letter], text.as_bytes()].concat()
 }
@@ -177,6 +181,7 @@ pub(super) fn refusal(status: ExitStatus, answer: &[u8]) -> Option<LoadError> {
         b'i' => Some(LoadError::Incomplete(text)),
         b'r' => Some(LoadError::Refused(text)),
         b'c' => Some(LoadError::Compile(text)),
+        b'u' => Some(LoadError::Unstarted(text)),
         _ => None,
     }
 }
@@ -210,6 +215,7 @@ mod tests {
             LoadError::Incomplete("a".to_owned()),
             LoadError::Refused(String::new()),
             LoadError::Compile("ü\nb".to_owned()),
+            LoadError::Unstarted("d".to_owned()),
         ] {
             assert_eq!(refusal(refused, &answer_of(&error)), Some(error));
         }

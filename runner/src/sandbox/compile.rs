@@ -5,8 +5,9 @@
 //! module and writes the compiled code. It may have so much memory, and it is killed after so much time. What
 //! crashes it, such as a stack that overflows in a parser, crashes nothing else.
 //!
-//! Where no such binary is named ([`compile_with`]), as in most tests, threads of this process compile. Then a
-//! compilation that takes too long is left behind, at low priority.
+//! Where it cannot be started, nothing is compiled: that is tried again later. Only where no such binary is named
+//! ([`compile_with`]), as in most tests, threads of this process compile. Then a compilation that takes too long is
+//! left behind, at low priority.
 
 use std::io::{self, Read, Write};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
@@ -26,7 +27,10 @@ use super::engine::CodeSettings;
 use super::{LoadError, cache, size};
 
 /// The most that a child may write, in bytes.
-const CODE_BYTES_MAX: u64 = 1 << 30;
+const CODE_BYTES_MAX: u64 = 256 << 20;
+/// How long, and how often, it is tried to start a child.
+const START_TRIES: Duration = Duration::from_secs(3);
+const START_EVERY: Duration = Duration::from_millis(100);
 /// A child that has written all must be gone within this.
 const LAST_WORDS: Duration = Duration::from_secs(5);
 /// What is kept of its words, in bytes.
@@ -78,19 +82,28 @@ impl Compiler {
         component: impl FnOnce() -> Result<Vec<u8>, LoadError>,
     ) -> Result<Compiled, LoadError> {
         if let Some(program) = PROGRAM.get() {
-            match self.start_child(program) {
-                Ok(child) => return self.in_child(child, module),
-                Err(error) => tracing::warn!(
-                    %error, program = %program.display(),
-                    "cannot start the process that compiles: compiling in this one, where memory is not bounded"
-                ),
-            }
+            let child = self.start_child(program)?;
+            return self.in_child(child, module);
         }
         let component = self.in_threads(component()?)?;
         Ok(Compiled { component, kept_form: None })
     }
 
-    fn start_child(&self, program: &Path) -> io::Result<Child> {
+    /// What is missing (a process, a file descriptor) may be free again in a moment.
+    fn start_child(&self, program: &Path) -> Result<Child, LoadError> {
+        let begun = crate::clock::monotonic();
+        loop {
+            match self.try_start_child(program) {
+                Ok(child) => return Ok(child),
+                Err(error) if crate::clock::monotonic().duration_since(begun) >= START_TRIES => {
+                    return Err(LoadError::Unstarted(format!("{} ({error})", program.display())));
+                }
+                Err(_) => std::thread::sleep(START_EVERY),
+            }
+        }
+    }
+
+    fn try_start_child(&self, program: &Path) -> io::Result<Child> {
         let task = Task {
             settings: self.settings,
             compatibility: cache::engine_compatibility(&self.engine),
@@ -116,20 +129,28 @@ impl Compiler {
         let (stdin, stdout, stderr) = (child.stdin.take(), child.stdout.take(), child.stderr.take());
         let (done, answered) = mpsc::channel();
         let (answer, status, said) = std::thread::scope(|scope| {
-            scope.spawn(move || {
-                // It may end before it has read all; its status says why.
-                let _ = stdin.map(|mut stdin| stdin.write_all(module));
-            });
-            let said = scope.spawn(move || read_all(stderr, SAID_BYTES_MAX));
-            scope.spawn(move || {
-                // Nobody waits any more when this took too long.
-                let _ = done.send(read_all(stdout, CODE_BYTES_MAX + 1));
-            });
+            let thread = || std::thread::Builder::new().name("compile-pipe".to_owned());
+            let said = (|| {
+                thread().spawn_scoped(scope, move || {
+                    // It may end before it has read all; its status says why.
+                    let _ = stdin.map(|mut stdin| stdin.write_all(module));
+                })?;
+                thread().spawn_scoped(scope, move || {
+                    // Nobody waits any more when this took too long.
+                    let _ = done.send(read_all(stdout, CODE_BYTES_MAX + 1));
+                })?;
+                thread().spawn_scoped(scope, move || read_all(stderr, SAID_BYTES_MAX))
+            })();
+            let said = said.map_err(|error| {
+                // The threads that did start end with it.
+                let _ = ended(&mut child, None);
+                LoadError::Unstarted(format!("no thread for its pipes ({error})"))
+            })?;
             let answer = answered.recv_timeout(self.bounds.time_max).ok();
             let patience = answer.is_some().then_some(LAST_WORDS);
             let status = ended(&mut child, patience);
-            (answer, status, said.join().unwrap_or_default())
-        });
+            Ok((answer, status, said.join().unwrap_or_default()))
+        })?;
         let Some(answer) = answer else { return Err(self.too_slow()) };
         match status {
             Ok(status) if status.success() => self.taken(answer),
@@ -257,6 +278,20 @@ fn ended(child: &mut Child, patience: Option<Duration>) -> io::Result<ExitStatus
 mod tests {
     use super::*;
     use crate::sandbox::{SandboxConfig, engine};
+
+    #[test]
+    fn a_child_that_cannot_be_started_is_no_fault_of_the_module() {
+        let (engine, settings) = engine::build_unpooled(&SandboxConfig::default()).unwrap();
+        let bounds = Bounds { time_max: Duration::from_secs(100), memory_bytes_max: 1 << 30 };
+        let compiler = Compiler::new(&engine, settings, bounds);
+        let error = compiler.start_child(Path::new("/nowhere/hourhand")).unwrap_err();
+        assert!(matches!(&error, LoadError::Unstarted(_)), "{error}");
+        let said = error.to_string();
+        assert!(
+            said.starts_with("it does not compile: cannot start the process that compiles: /nowhere/"),
+            "{said}"
+        );
+    }
 
     #[test]
     fn a_compilation_that_takes_too_long_is_left_behind_and_the_next_one_is_not_in_its_way() {

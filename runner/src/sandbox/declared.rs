@@ -13,6 +13,12 @@ use crate::names::Name;
 
 use super::{Asks, Declared, LoadError};
 
+/// Longest section, in bytes.
+const SECTION_BYTES_MAX: usize = 256 << 10;
+/// Handlers that a module may declare, and entries of each list that a handler asks for.
+const HANDLERS_MAX: usize = 256;
+const ENTRIES_MAX: usize = 256;
+
 #[derive(Deserialize)]
 struct Line {
     kind: String,
@@ -36,18 +42,42 @@ struct BackoffLine {
     jitter: Option<f64>,
 }
 
+/// Adds what a section declares to what others before it did: a module may have it many times.
+///
+/// # Errors
+/// As [`parse`], and too many handlers in all.
+pub(super) fn extend(declared: &mut Vec<Declared>, content: &[u8]) -> Result<(), LoadError> {
+    declared.extend(parse(content)?);
+    match declared.len() {
+        0..=HANDLERS_MAX => Ok(()),
+        _ => Err(too_many_handlers()),
+    }
+}
+
+fn refused(what: impl std::fmt::Display) -> LoadError {
+    LoadError::Refused(format!("its section hourhand.handlers is not valid: {what}"))
+}
+
+fn too_many_handlers() -> LoadError {
+    refused(format!("expected at most {HANDLERS_MAX} handlers in a module, got more"))
+}
+
 /// Reads the section's content.
 ///
 /// # Errors
 /// [`LoadError::Refused`] with what is wrong: no JSON, an invalid kind, a value out of range.
 pub(super) fn parse(content: &[u8]) -> Result<Vec<Declared>, LoadError> {
-    let refused =
-        |what: String| LoadError::Refused(format!("its section hourhand.handlers is not valid: {what}"));
-    let text = std::str::from_utf8(content).map_err(|_| refused("not UTF-8".to_owned()))?;
-    text.lines()
-        .filter(|line| !line.trim().is_empty())
+    if content.len() > SECTION_BYTES_MAX {
+        return Err(refused(format!("expected at most {SECTION_BYTES_MAX} bytes, got {}", content.len())));
+    }
+    let text = std::str::from_utf8(content).map_err(|_| refused("not UTF-8"))?;
+    let lines = || text.lines().filter(|line| !line.trim().is_empty());
+    if lines().nth(HANDLERS_MAX).is_some() {
+        return Err(too_many_handlers());
+    }
+    lines()
         .map(|line| {
-            let line: Line = serde_json::from_str(line).map_err(|error| refused(error.to_string()))?;
+            let line: Line = serde_json::from_str(line).map_err(refused)?;
             checked(line).map_err(refused)
         })
         .collect()
@@ -92,6 +122,14 @@ fn asks(kind: &Name, line: &Line) -> Result<Asks, String> {
         && !(least..=most).contains(&bytes)
     {
         return Err(format!("memory_bytes of {kind}: expected {least} to {most}, got {bytes}"));
+    }
+    let lists =
+        [("http", &line.http), ("env", &line.env), ("secrets", &line.secrets), ("enqueue", &line.enqueue)];
+    for (key, list) in lists {
+        let entries = list.as_ref().map_or(0, Vec::len);
+        if entries > ENTRIES_MAX {
+            return Err(format!("{key} of {kind}: expected at most {ENTRIES_MAX} entries, got {entries}"));
+        }
     }
     let each = |key: &str, list: &Option<Vec<String>>, check: fn(&str) -> Result<String, String>| {
         let list =
@@ -158,6 +196,35 @@ mod tests {
         };
         assert_eq!(parse(all).unwrap()[0].asks, expected);
         assert_eq!(parse(br#"{"kind":"a"}"#).unwrap()[0].asks, Asks::default());
+    }
+
+    #[test]
+    fn a_module_cannot_declare_without_end() {
+        let lines = |kinds: std::ops::Range<usize>| -> String {
+            kinds.map(|n| format!("{{\"kind\":\"k{n}\"}}\n")).collect()
+        };
+        let mut declared = Vec::new();
+        extend(&mut declared, lines(0..200).as_bytes()).unwrap();
+        extend(&mut declared, lines(200..256).as_bytes()).unwrap();
+        assert_eq!(declared.len(), 256);
+        let more = extend(&mut declared, lines(256..257).as_bytes()).unwrap_err().to_string();
+        assert!(more.contains("at most 256 handlers"), "{more}");
+        let at_once = parse(lines(0..257).as_bytes()).unwrap_err().to_string();
+        assert!(at_once.contains("at most 256 handlers"), "{at_once}");
+        let long = parse(" ".repeat(SECTION_BYTES_MAX + 1).as_bytes()).unwrap_err().to_string();
+        assert!(long.contains("at most 262144 bytes, got 262145"), "{long}");
+        assert_eq!(parse(" ".repeat(SECTION_BYTES_MAX).as_bytes()).unwrap(), []);
+        for key in ["http", "env", "secrets", "enqueue"] {
+            let list =
+                |entries: usize| format!(r#"{{"kind":"a","{key}":{:?}}}"#, vec!["https://a.b"; entries]);
+            let message = parse(list(257).as_bytes()).unwrap_err().to_string();
+            assert!(
+                message.contains(&format!("{key} of a: expected at most 256 entries, got 257")),
+                "{message}"
+            );
+            let allowed = parse(list(256).as_bytes()).map_err(|error| error.to_string());
+            assert!(!allowed.is_err_and(|message| message.contains("entries")));
+        }
     }
 
     #[test]

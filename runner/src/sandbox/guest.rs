@@ -25,6 +25,8 @@ use super::{GuestJob, Offer};
 const RANDOM_BYTES_MAX: u64 = 64 << 10;
 /// Host resources (streams, pollables) that a guest may hold.
 const RESOURCES_MAX: usize = 1_000;
+/// The same where it has folders: each file that it opens is one of the runner's.
+const RESOURCES_MAX_WITH_DIRS: usize = 128;
 
 /// The data of a job's store. The epoch callback reads it and touches nothing else.
 pub(super) struct GuestState {
@@ -80,7 +82,6 @@ impl GuestState {
     ) -> Result<Self, String> {
         let Bounds { memory, deadline, stop, log } = bounds;
         let mut resources = ResourceTable::new();
-        resources.set_max_capacity(RESOURCES_MAX);
         // The builder's defaults grant nothing: no files, no network, no environment, no arguments,
         // an empty stdin. Clock and random numbers are real.
         let mut wasi = WasiCtxBuilder::new();
@@ -92,6 +93,8 @@ impl GuestState {
             command.set_up(&mut wasi);
         }
         let offer = http.offer().clone();
+        let has_dirs = !offer.grants.dirs.is_empty();
+        resources.set_max_capacity(if has_dirs { RESOURCES_MAX_WITH_DIRS } else { RESOURCES_MAX });
         dirs::give(&mut wasi, &offer.grants)?;
         let wasi = wasi.build();
         let children = offer.grants.enqueue.as_ref().map(|_| Box::new(Children::of(job)));

@@ -177,6 +177,8 @@ impl Loader {
         if let Some(cache) = &self.cache {
             cache.put(sha256, &component, kept_form.as_deref());
         }
+        // The same code once more: gone before its memory is prepared.
+        drop(kept_form);
         Ok((component, Some(compile_ms)))
     }
 
