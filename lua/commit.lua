@@ -10,10 +10,12 @@
 --       its event and the one of a conflict (as settle.lua has them), result, bucket or 0; how many reads, and key and version of each; how
 --       many changes, and key, letter (s set, d delete, a add) and value of each; how many new jobs, and class, id and payload of each
 -- Returns a string with one character a completion: D done, S stale, C conflict.
--- Errors HOURHAND_INVALID: another lane than the job has, a new job due more than 100 years ahead. Nothing is written.
+-- Errors HOURHAND_INVALID: another lane than the job has, a new job due more than 100 years ahead, foreign data where a new job or a
+-- change of state would go: what one run did is at fault then, and not the store. Nothing is written.
 --
 -- Each completion is decided and written before the next. In a conflict nothing of the effects is written, and the job is where it was,
--- its attempt unspent; its past says so to a repeat of the call. A new job whose id exists, or is remembered, is left as it is.
+-- its attempt unspent; its past says so to a repeat of the call. From its second conflict in a row on a job waits, longer each time: else
+-- many on one key would do each other's work again for ever. A new job whose id exists, or is remembered, is left as it is.
 --- @include globals
 --- @include clock
 --- @include stage
@@ -27,6 +29,8 @@
 --- @include state
 
 local DELAY_MAX, CONFLICTED = 3155760000000, '\30'
+-- The wait doubles from the second conflict in a row to the eleventh: 20 ms to 10 s, and up to as much again.
+local CONFLICTS_COUNTED, CONFLICT_MS, SPREAD = 10, 10, 7919
 local PER_JOB, PER_CLASS = 3, 6
 local once = KEYS[#KEYS]
 local answered = redis.call('GET', once)
@@ -114,10 +118,17 @@ local lanes_known = redis.pcall('SCARD', LANES)
 if type(lanes_known) == 'table' then
   return { err = 'HOURHAND_WRONGTYPE ' .. LANES .. ' is not ours: expected a set' }
 end
+-- As `expect`, where one run's effects go: the caller writes that one without them, and all others as they are.
+local function expect_room(type_of_key, key)
+  local answer = redis.pcall(type_of_key == 'hash' and 'HLEN' or 'ZCARD', key)
+  if type(answer) == 'table' and answer.err then
+    error({ err = 'HOURHAND_INVALID ' .. key .. ' is not ours: expected a ' .. type_of_key })
+  end
+end
 expect('zset', BUCKETS)
 expect('hash', HOLDINGS)
 for _, bucket in ipairs(buckets) do
-  expect('hash', bucket.key)
+  expect_room('hash', bucket.key)
 end
 for _, lane in ipairs(lanes) do
   for part = 1, 7 do
@@ -126,7 +137,7 @@ for _, lane in ipairs(lanes) do
 end
 for _, place in ipairs(places) do
   for part = 1, 3 do
-    expect('zset', place[part])
+    expect_room('zset', place[part])
   end
 end
 local sequence = tonumber(redis.call('GET', SEQ) or '0')
@@ -158,7 +169,8 @@ local function judge(item)
     values[i] = letter == 's' and value or false
     if letter == 'a' then
       local _, before = entry_parse(text)
-      values[i] = add_exactly(text and (before or '') or '0', value)
+      -- One that cannot be read counts as none: else it would be in the way for ever.
+      values[i] = add_exactly(before or '0', value)
       if not values[i] then
         return nil, 'state had changed and cannot grow by ' .. value .. ': ' .. ARGV[from] .. ' of bucket ' .. item.bucket.name
       end
@@ -261,7 +273,9 @@ end
 local function settle(item, lease, why)
   local text, recall = redis.call('HGET', PAST, item.rid), redis.call('HGET', RECALLS, item.rid)
   local past = text and past_parse(text) or past_fresh(lease.max, lease.crashes, lease.due, lease.order)
-  past.session, past.token, past.max = (why and CONFLICTED or '') .. lease.session, lease.token, lease.max
+  local conflicts = why and #string.match(past.session, '^' .. CONFLICTED .. '*') or 0
+  local marks = why and string.rep(CONFLICTED, math.min(conflicts, CONFLICTS_COUNTED) + 1) or ''
+  past.session, past.token, past.max = marks .. lease.session, lease.token, lease.max
   past.attempt, past.due = lease.attempt, lease.due
   past_event(past, event_of(lease.attempt, why and item.conflict .. why or item.event))
   hdel(RUNNING, lease.rid)
@@ -279,6 +293,10 @@ local function settle(item, lease, why)
     return finish(item.lane, lease, past, 'x', item.policy)
   end
   past.attempt, past.state = lease.attempt - 1, 'w'
+  if conflicts > 0 then
+    local ms = CONFLICT_MS * 2 ^ math.min(conflicts, CONFLICTS_COUNTED)
+    past.due = digits(NOW_MS + ms + tonumber(lease.token) % ms * SPREAD % ms)
+  end
   hset(PAST, lease.rid, past_text(past))
   wait_in(item.lane[part_of(lease.priority, lease.crashes)], item.lane.name, past.due,
     member_long(past.order, lease.rid, past.attempt, past.crashes))
@@ -292,7 +310,7 @@ local function known(item)
   if past and past.token == item.token then
     if past.session == item.session then
       return 'D'
-    elseif past.session == CONFLICTED .. item.session then
+    elseif string.match(past.session, '^' .. CONFLICTED .. '+(.*)$') == item.session then
       return 'C'
     end
   end

@@ -2,8 +2,8 @@
 -- reschedule. A header line, the result as a netstring, and the events as netstrings, oldest first:
 -- `state attempt max_attempts crashes due_ms order bytes expire_ms forget_ms session token events\n`.
 -- state: w waiting, c completed, x cancelled, d dead. bytes, expire and forget count once it is
--- finished; session and token are those of the last settled lease, \30 before the session when its effects were in conflict
--- (commit.lua). Events are opaque here.
+-- finished; session and token are those of the last settled lease, and before the session is one \30 for
+-- each time in a row that the job's effects were in conflict (commit.lua), 11 at most. Events are opaque here.
 local PAST_HEADER = '^(%a) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%d+) (%S+) (%d+) (%d+)\n(%d+):()'
 local EVENTS_FIRST, EVENTS_LAST = 10, 40
 

@@ -55,6 +55,7 @@ use turns::Turns;
 
 pub use child::{COMMAND as COMPILE_COMMAND, compile_child};
 pub use children::Incarnation;
+pub(crate) use children::has_made_id;
 pub use compile::compile_with;
 pub use facts::{Form, Role};
 pub use http::Resolver;

@@ -33,6 +33,7 @@ mod services;
 mod settle;
 mod shortage;
 mod timer;
+mod waiting;
 
 pub(crate) use hand::Hand;
 use hand::{InHand, Moment, Running};
@@ -41,8 +42,8 @@ pub(crate) use outage::{Outage, Pace};
 pub(crate) use policy::{Attempt, decide};
 use progress::Progress;
 pub(crate) use progress::Sign;
-use settle::Ended;
 use shortage::Shortage;
+use waiting::Ended;
 
 /// How a runner works. Validated by whoever makes it.
 #[derive(Debug, Clone)]
@@ -102,7 +103,7 @@ pub struct Worker {
     /// The last pass found nothing scheduled and nothing ready in the lanes that are served.
     pub(crate) saw_nothing_due: AtomicBool,
     /// Runs whose effects met a change of what they had read.
-    conflicts: AtomicU64,
+    conflicts: parking_lot::Mutex<settle::Conflicts>,
     ended: parking_lot::Mutex<Option<mpsc::UnboundedSender<Ended>>>,
     timer: parking_lot::Mutex<Option<timer::Timer>>,
 }
@@ -153,7 +154,7 @@ impl Worker {
             lanes_wanted: AtomicBool::new(true),
             served_lanes: ArcSwap::default(),
             saw_nothing_due: AtomicBool::new(false),
-            conflicts: AtomicU64::new(0),
+            conflicts: parking_lot::Mutex::default(),
             ended: parking_lot::Mutex::new(Some(ended)),
             timer: parking_lot::Mutex::new(None),
         });

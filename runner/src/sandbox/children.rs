@@ -9,7 +9,7 @@ use sha2::{Digest, Sha256};
 use crate::clock;
 use crate::effects::{CHILDREN_BYTES_MAX, CHILDREN_LANES_MAX, CHILDREN_MAX, META_DEPTH, META_PARENT};
 use crate::grants::EnqueueGrant;
-use crate::job::{DELAY_MS_MAX, Due, NewJob, OnConflict, Priority};
+use crate::job::{DELAY_MS_MAX, Due, Job, NewJob, OnConflict, Priority};
 use crate::names::{JobId, Name};
 use crate::outcome::capped;
 
@@ -57,6 +57,20 @@ impl Incarnation {
             .collect();
         format!("{}-{run}", self.record)
     }
+}
+
+/// Whether a job has an id that was made here: no two runs make the same, so that nobody will ask for it again.
+pub(crate) fn has_made_id(job: &Job) -> bool {
+    let mut parts = job.id.as_str().split('-');
+    let mut next = || parts.next().unwrap_or_default();
+    let (record, run, number) = (next(), next(), next());
+    let is_number = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    parts.next().is_none()
+        && is_number(record)
+        && is_number(number)
+        && run.len() == RUN_CHARACTERS
+        && run.bytes().all(|b| ALPHABET.contains(&b))
+        && job.meta.iter().any(|(key, _)| key == META_PARENT)
 }
 
 /// What a run has enqueued so far.
@@ -186,6 +200,7 @@ impl Children {
         Ok(())
     }
 
+    /// See [`has_made_id`].
     fn made_id(&mut self) -> Result<JobId, crate::names::InvalidName> {
         let incarnation = &self.parent.incarnation;
         let prefix = self.id_prefix.get_or_insert_with(|| incarnation.id_prefix());
@@ -302,6 +317,57 @@ mod tests {
             "{first:?}"
         );
         assert!(ids(4).iter().all(|id| !first.contains(id)));
+    }
+
+    #[test]
+    fn a_made_id_is_known_and_a_given_one_is_not_taken_for_one() {
+        let mut children = Children::of(&parent(&[]));
+        let mut add = |id: Option<&str>| {
+            let job = jobs::NewJob { id: id.map(str::to_owned), ..child("part") };
+            children.add(job, &grant(&["part"]), "m").unwrap()
+        };
+        add(None);
+        add(None);
+        add(Some("c-7"));
+        let jobs: Vec<Job> = children.into_jobs().iter().map(stored).collect();
+        assert_eq!(jobs.iter().map(has_made_id).collect::<Vec<_>>(), [true, true, false]);
+        let of = |id: &str, meta: &[(String, String)]| Job {
+            id: JobId::new(id).unwrap(),
+            meta: meta.to_vec(),
+            ..jobs[0].clone()
+        };
+        let made = jobs[0].id.to_string();
+        assert!(!has_made_id(&of(&made, &[])), "nobody's child");
+        for given in [
+            "42",
+            "42-abcdefghijkl",
+            "42-abcdefghijkl-",
+            "-abcdefghijkl-0",
+            "42-abcdefghijk-0",
+            "42-abcdefghijklm-0",
+            "42-abcdefghijkL-0",
+            "x-abcdefghijkl-0",
+            "42-abcdefghijkl-0-0",
+        ] {
+            assert!(!has_made_id(&of(given, &jobs[0].meta)), "{given}");
+        }
+    }
+
+    /// As a store holds it.
+    fn stored(job: &NewJob) -> Job {
+        Job {
+            id: job.id.clone().unwrap(),
+            kind: job.kind.clone(),
+            queue: job.queue.clone(),
+            priority: job.priority,
+            enqueued_ms: 1,
+            max_attempts: job.max_attempts,
+            timeout_ms: job.timeout_ms,
+            meta: job.meta.clone(),
+            traceparent: job.traceparent.clone(),
+            source: job.source.clone(),
+            payload: job.payload.clone(),
+        }
     }
 
     #[test]

@@ -9,10 +9,11 @@ use super::policy::{Attempt, decide};
 use super::{InHand, Running, Worker, random_unit};
 use crate::backoff::Backoff;
 use crate::clock::{Monotonic, monotonic};
+use crate::job::Job;
 use crate::outcome::{Outcome, Reason, RunEnd};
-use crate::queue::{ClaimedJob, Lane, RunFacts, Settlement};
+use crate::queue::{ClaimedJob, IdMemory, Lane, Retention, RunFacts, Settlement};
 use crate::registry::Handler;
-use crate::sandbox::{GuestJob, Incarnation, Limits, Offer, Services};
+use crate::sandbox::{GuestJob, Incarnation, Limits, Offer, Services, has_made_id};
 
 /// Runs a job that has a slot, and hands its outcome over to be settled. On the guest runtime. A fault
 /// of the runner itself costs the job an attempt, never the slot.
@@ -139,6 +140,18 @@ pub(super) fn give_back(worker: &Worker, claimed: &ClaimedJob) -> Settlement {
     settlement(worker, claimed, None, Outcome::Released { message: None }, None)
 }
 
+/// How long a dead letter of a kind is kept.
+pub(super) fn retention_dead(worker: &Worker, handler: Option<&Handler>) -> Retention {
+    let keep = handler.map(|handler| handler.retention_dead).unwrap_or_default();
+    keep.over(worker.config.retention_dead)
+}
+
+/// How long a job's id is remembered. One that the sandbox made need not be: a job with it comes with its parent's completion, and
+/// that counts once. What may be remembered is for those that people chose.
+fn id_memory(settings: IdMemory, job: &Job) -> IdMemory {
+    if has_made_id(job) { IdMemory { age_ms: 0, ..settings } } else { settings }
+}
+
 /// A settlement under the runner's retention, with what the handler's manifest changes of it.
 pub(super) fn settlement(
     worker: &Worker,
@@ -148,10 +161,7 @@ pub(super) fn settlement(
     run: Option<RunFacts>,
 ) -> Settlement {
     let retention = match outcome {
-        Outcome::Dead { .. } => {
-            let keep = handler.map(|handler| handler.retention_dead).unwrap_or_default();
-            keep.over(worker.config.retention_dead)
-        }
+        Outcome::Dead { .. } => retention_dead(worker, handler),
         _ => {
             let keep = handler.map(|handler| handler.retention_finished).unwrap_or_default();
             keep.over(worker.config.retention_finished)
@@ -163,7 +173,36 @@ pub(super) fn settlement(
         outcome,
         run,
         retention,
-        id_memory: worker.config.id_memory,
+        id_memory: id_memory(worker.config.id_memory, &claimed.job),
         effects: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::effects::META_PARENT;
+    use crate::job::Priority;
+    use crate::names::{JobId, Name};
+
+    #[test]
+    fn ids_that_people_chose_are_remembered_and_made_ones_are_not() {
+        let kind = Name::new("part").unwrap();
+        let job = |id: &str| Job {
+            id: JobId::new(id).unwrap(),
+            kind: kind.clone(),
+            queue: kind.clone(),
+            priority: Priority::Normal,
+            enqueued_ms: 1,
+            max_attempts: None,
+            timeout_ms: None,
+            meta: vec![(META_PARENT.to_owned(), "report/7".to_owned())],
+            traceparent: None,
+            source: String::new(),
+            payload: bytes::Bytes::new(),
+        };
+        let settings = IdMemory { age_ms: 5_000, bytes: 77 };
+        assert_eq!(id_memory(settings, &job("c-7")), settings);
+        assert_eq!(id_memory(settings, &job("42-abcdefghijkl-0")), IdMemory { age_ms: 0, bytes: 77 });
     }
 }

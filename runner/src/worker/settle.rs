@@ -2,94 +2,58 @@
 //!
 //! The log of an attempt is written just before its outcome, while the lease is still valid.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::sync::mpsc;
 
+use super::Worker;
 use super::outage::Pace;
-use super::{Running, Worker};
-use crate::effects::StateChange;
-use crate::job::NewJob;
+use super::run_job::retention_dead;
+use super::waiting::{Company, Ended, Waiting};
+use crate::clock::monotonic;
 use crate::outcome::{MESSAGE_BYTES_MAX, Outcome, Reason, capped};
-use crate::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, LogWrite, Settled, Settlement, StoreError};
-
-/// An outcome, and the run whose log goes with it.
-pub(super) struct Ended {
-    pub(super) settlement: Settlement,
-    pub(super) running: Option<Arc<Running>>,
-}
+use crate::queue::{LogWrite, Settled, Settlement, StoreError};
+use crate::telemetry::Throttled;
 
 /// Settles until every sender is gone and all is written. One batch is in flight at a time; what
 /// comes in meanwhile makes the next one.
 pub(super) async fn settle_loop(worker: Arc<Worker>, mut ended: mpsc::UnboundedReceiver<Ended>) {
-    let mut waiting = VecDeque::new();
+    let mut waiting = Waiting::default();
+    while let Some(company) = next(&mut waiting, &mut ended).await {
+        write_logs(&worker, &company.outcomes).await;
+        let settlements = company.outcomes.into_iter().map(|ended| ended.settlement).collect();
+        let refused = write_outcomes(&worker, settlements).await;
+        if company.again && refused.is_empty() {
+            waiting.mended();
+        }
+        for settlement in refused {
+            waiting.refused(settlement, monotonic());
+        }
+        if !waiting.has_refused() {
+            worker.outage.succeeded("settle_alone");
+        }
+    }
+}
+
+/// What is to be written next; `None` when nothing is left and nothing will come.
+async fn next(waiting: &mut Waiting, ended: &mut mpsc::UnboundedReceiver<Ended>) -> Option<Company> {
     loop {
-        if waiting.is_empty() {
-            match ended.recv().await {
-                Some(first) => waiting.push_back(first),
-                None => return,
+        while let Ok(more) = ended.try_recv() {
+            waiting.push(more);
+        }
+        if let Some(company) = waiting.next(monotonic()) {
+            return Some(company);
+        }
+        match waiting.again_at() {
+            None => waiting.push(ended.recv().await?),
+            Some(at) => {
+                let pause = tokio::time::sleep(at.saturating_duration_since(monotonic()));
+                tokio::select! {
+                    Some(more) = ended.recv() => waiting.push(more),
+                    () = pause => {}
+                }
             }
         }
-        while let Ok(more) = ended.try_recv() {
-            waiting.push_back(more);
-        }
-        let batch = next_batch(&mut waiting);
-        write_logs(&worker, &batch).await;
-        write_outcomes(&worker, batch).await;
-    }
-}
-
-/// As many outcomes as one call takes: by what is written, and by bytes. One that is too large for any company travels alone.
-fn next_batch(waiting: &mut VecDeque<Ended>) -> Vec<Ended> {
-    let mut batch = Vec::new();
-    let (mut writes, mut bytes) = (0, 0);
-    while let Some(next) = waiting.front() {
-        let (its_writes, its_bytes) = size(&next.settlement);
-        let fits = writes + its_writes <= BATCH_MAX && bytes + its_bytes <= BATCH_PAYLOAD_BYTES_MAX;
-        if !fits && !batch.is_empty() {
-            break;
-        }
-        writes += its_writes;
-        bytes += its_bytes;
-        batch.extend(waiting.pop_front());
-    }
-    batch
-}
-
-/// How many things a settlement writes or checks, and how many bytes.
-fn size(settlement: &Settlement) -> (usize, usize) {
-    let (mut writes, mut bytes) = (1, result_bytes(&settlement.outcome));
-    if let Some(effects) = &settlement.effects {
-        writes += effects.children.len();
-        bytes += effects.children.iter().map(child_bytes).sum::<usize>();
-        if let Some(state) = &effects.state {
-            writes += state.reads.len() + state.changes.len();
-            bytes +=
-                state.changes.iter().map(|(key, change)| key.len() + change_bytes(change)).sum::<usize>();
-        }
-    }
-    (writes, bytes)
-}
-
-fn child_bytes(child: &NewJob) -> usize {
-    let meta: usize = child.meta.iter().map(|(key, value)| key.len() + value.len()).sum();
-    child.payload.len() + meta
-}
-
-fn change_bytes(change: &StateChange) -> usize {
-    match change {
-        StateChange::Set(value) => value.len(),
-        StateChange::Delete | StateChange::Add(_) => 0,
-    }
-}
-
-fn result_bytes(outcome: &Outcome) -> usize {
-    match outcome {
-        Outcome::Completed { result: Some(result) } => result.len(),
-        Outcome::Retry { message, .. } | Outcome::Dead { message, .. } => message.len(),
-        _ => 0,
     }
 }
 
@@ -112,9 +76,8 @@ async fn write_logs(worker: &Worker, batch: &[Ended]) {
     worker.outage.succeeded("write_logs");
 }
 
-/// Tries until the store has answered for every outcome.
-async fn write_outcomes(worker: &Worker, batch: Vec<Ended>) {
-    let mut settlements: Vec<Settlement> = batch.into_iter().map(|ended| ended.settlement).collect();
+/// Tries until the store has answered for every outcome. Returns those that it refused, each for itself.
+async fn write_outcomes(worker: &Worker, mut settlements: Vec<Settlement>) -> Vec<Settlement> {
     let mut pace = Pace::default();
     loop {
         worker.progress.settle();
@@ -125,7 +88,7 @@ async fn write_outcomes(worker: &Worker, batch: Vec<Ended>) {
                 worker.outage.late(answers.iter().filter(|a| **a == Settled::Stale).count() as u64);
                 say_conflicts(worker, &settlements, &answers);
                 worker.hand.settled(settlements.iter().map(|s| s.lease.token));
-                return;
+                return Vec::new();
             }
             Err(StoreError::Invalid(message))
                 if settlements.len() == 1 && settlements[0].effects.is_some() =>
@@ -136,15 +99,20 @@ async fn write_outcomes(worker: &Worker, batch: Vec<Ended>) {
                 // Waiting cannot mend it. The lease stays until this session ends: the job runs again then.
                 tracing::error!(%message, "the store does not take an outcome");
                 worker.hand.settled(settlements.iter().map(|s| s.lease.token));
-                return;
+                return Vec::new();
             }
-            Err(StoreError::Invalid(_)) => {
-                // One of them is at fault: find it by writing each alone.
+            Err(error @ StoreError::Refused(_)) if settlements.len() == 1 => {
+                // Only a person can mend it: it holds up nobody meanwhile.
+                worker.outage.failed("settle_alone", &error);
+                return settlements;
+            }
+            Err(StoreError::Invalid(_) | StoreError::Refused(_)) => {
+                // One of them may be at fault: find it by writing each alone.
+                let mut refused = Vec::new();
                 for settlement in settlements {
-                    let alone = Ended { settlement, running: None };
-                    Box::pin(write_outcomes(worker, vec![alone])).await;
+                    refused.extend(Box::pin(write_outcomes(worker, vec![settlement])).await);
                 }
-                return;
+                return refused;
             }
             Err(error) => {
                 worker.outage.failed("settle", &error);
@@ -159,68 +127,37 @@ fn without_effects(worker: &Worker, settlement: &mut Settlement, why: &str) {
     tracing::warn!(kind = %settlement.lane.kind, record = settlement.lease.record, why, "the store does not take what a job did");
     let message = capped(format!("the store does not take what it did: {why}"), MESSAGE_BYTES_MAX);
     settlement.outcome = Outcome::Dead { reason: Reason::Error, message };
-    settlement.retention = worker.config.retention_dead;
+    let snapshot = worker.registry.snapshot();
+    let handler = snapshot.handlers.get(&settlement.lane.kind);
+    settlement.retention = retention_dead(worker, handler.map(AsRef::as_ref));
     settlement.effects = None;
 }
 
-/// Runs that are done again, because somebody changed meanwhile what they had read. Normal, unless it does not end.
+/// Runs whose effects met a change of what they had read.
+#[derive(Default)]
+pub(super) struct Conflicts {
+    total: u64,
+    said: Throttled,
+}
+
+/// Runs that are done again, because somebody changed meanwhile what they had read. Normal, unless it does not end: so it is said,
+/// but not each time.
 fn say_conflicts(worker: &Worker, settlements: &[Settlement], answers: &[Settled]) {
     for (settlement, _) in settlements.iter().zip(answers).filter(|(_, answer)| **answer == Settled::Conflict)
     {
-        let total = worker.conflicts.fetch_add(1, Relaxed) + 1;
-        let (kind, record) = (&settlement.lane.kind, settlement.lease.record);
-        tracing::debug!(%kind, record, total, "the state that a job had read has changed: it runs again");
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use bytes::Bytes;
-
-    use super::*;
-    use crate::effects::Effects;
-    use crate::names::Name;
-    use crate::queue::{IdMemory, Lane, Lease, Retention, SessionId};
-
-    fn ended(token: u64, children: usize, child_bytes: usize) -> Ended {
-        let kind = Name::new("k").unwrap();
-        let child = NewJob { payload: Bytes::from(vec![0; child_bytes]), ..NewJob::new(kind.clone()) };
-        let effects = Effects { children: vec![child; children], state: None };
-        let settlement = Settlement {
-            lease: Lease { record: 1, session: SessionId(Arc::from("s")), token },
-            lane: Lane { queue: kind.clone(), kind },
-            outcome: Outcome::Completed { result: None },
-            run: None,
-            retention: Retention::FINISHED,
-            id_memory: IdMemory::default(),
-            effects: (children > 0).then(|| Box::new(effects)),
+        let (total, said) = {
+            let mut conflicts = worker.conflicts.lock();
+            conflicts.total += 1;
+            (conflicts.total, conflicts.said.admit(monotonic()))
         };
-        Ended { settlement, running: None }
-    }
-
-    fn batches(sizes: &[(usize, usize)]) -> Vec<usize> {
-        let mut waiting: VecDeque<Ended> = sizes
-            .iter()
-            .enumerate()
-            .map(|(n, (children, bytes))| ended(n as u64, *children, *bytes))
-            .collect();
-        let mut sizes = Vec::new();
-        while !waiting.is_empty() {
-            sizes.push(next_batch(&mut waiting).len());
+        let (kind, record) = (&settlement.lane.kind, settlement.lease.record);
+        match said {
+            Some(left_out) => {
+                tracing::warn!(%kind, record, total, left_out, "the state that a job had read has changed: it runs again");
+            }
+            None => {
+                tracing::debug!(%kind, record, total, "the state that a job had read has changed: it runs again")
+            }
         }
-        sizes
-    }
-
-    #[test]
-    fn plain_outcomes_travel_by_the_batch() {
-        assert_eq!(batches(&vec![(0, 0); 2 * BATCH_MAX + 1]), [BATCH_MAX, BATCH_MAX, 1]);
-    }
-
-    #[test]
-    fn children_count_and_many_of_them_travel_alone() {
-        assert_eq!(batches(&[(0, 0), (1_000, 0), (0, 0), (0, 0)]), [1, 1, 2]);
-        assert_eq!(batches(&[(100, 0), (100, 0), (100, 0)]), [2, 1]);
-        assert_eq!(batches(&[(2, 100 << 10), (1, 50 << 10), (1, 50 << 10)]), [2, 1]);
-        assert_eq!(batches(&[(2, 1 << 20), (0, 0)]), [1, 1]);
     }
 }

@@ -392,6 +392,27 @@ pub(crate) async fn a_job_that_completes_before_its_cancel_commits<B: Bed>(bed: 
     assert_eq!(bed.audit().await, Vec::<String>::new());
 }
 
+/// What a runner does with a batch that is refused as invalid: each alone, and the one at fault without its effects.
+pub(crate) async fn one_run_that_is_at_fault_keeps_no_other_from_completing<B: Bed>(bed: B) {
+    let store = bed.store();
+    enqueue_all(store, &[job_with_id("parent", "p"), job_with_id("parent", "q")]).await;
+    let mut hand = Hand::new(store, "s");
+    let parents = hand.claim(&["parent"], 2).await;
+    let far = store.counts().await.expect("counts").now_ms + DELAY_MS_MAX + 3_600_000;
+    let bad = NewJob { due: Due::At(far), ..job_with_id("child", "bad") };
+    let batch = [
+        committing(&parents[0], children(&[bad])),
+        committing(&parents[1], children(&[job_with_id("child", "good")])),
+    ];
+    assert!(matches!(store.settle(&batch).await, Err(StoreError::Invalid(_))));
+    assert!(matches!(store.settle(&batch[..1]).await, Err(StoreError::Invalid(_))));
+    assert_eq!(hand.settle_all(&batch[1..]).await, [Settled::Done]);
+    assert_eq!(hand.settle(&parents[0], dead()).await, Settled::Done);
+    assert!(exists(store, "good").await && !exists(store, "bad").await);
+    assert_eq!((state(store, &id("p")).await, state(store, &id("q")).await), (State::Dead, State::Completed));
+    assert_eq!(bed.audit().await, Vec::<String>::new());
+}
+
 pub(crate) async fn foreign_data_stops_a_commit_before_it_writes<B: Bed>(bed: B) {
     let store = bed.store();
     let (_hand, claimed) = parent(store, "p").await;

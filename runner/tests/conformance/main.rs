@@ -117,10 +117,13 @@ macro_rules! conformance {
                 a_batch_mixes_settlements_with_and_without_effects
                 a_commit_of_another_lane_is_refused
                 a_job_that_completes_before_its_cancel_commits
-                foreign_data_stops_a_commit_before_it_writes;
+                foreign_data_stops_a_commit_before_it_writes
+                one_run_that_is_at_fault_keeps_no_other_from_completing;
             remembering:
                 state_comes_with_the_completion_and_totals_are_exact
                 state_that_changed_since_it_was_read_is_a_conflict
+                conflicts_in_a_row_wait_longer_each_time
+                a_copy_of_a_job_in_conflict_counts_anew
                 reads_alone_are_checked_too
                 a_version_never_comes_back
                 changes_in_a_row_have_versions_of_their_own
@@ -161,6 +164,7 @@ macro_rules! conformance {
                 prune_leaves_other_namespaces_alone
                 prune_never_touches_a_job_that_came_back
                 a_finished_id_is_remembered_after_its_record
+                ids_that_need_no_memory_take_none_of_others
                 the_memory_of_ids_is_bounded_in_bytes
                 dead_letters_without_a_cap_all_stay
                 a_deleted_job_leaves_nothing_to_count;

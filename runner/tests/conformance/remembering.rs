@@ -2,7 +2,7 @@
 
 use hourhand::effects::{Effects, StateChange, StateEffects, StateFound};
 use hourhand::job::State;
-use hourhand::queue::{Settled, Settlement, Store, Verdict};
+use hourhand::queue::{ClaimedJob, Settled, Settlement, Store, Verdict};
 
 use crate::bed::*;
 use crate::committing::{committing, parent};
@@ -80,7 +80,6 @@ pub(crate) async fn state_that_changed_since_it_was_read_is_a_conflict<B: Bed>(b
     let (mut hand, claimed) = parent(store, "p").await;
     let (_, version) = entry(store, "k").await;
     let (_, gone) = entry(store, "gone").await;
-    let due_ms = view(store, &id("p")).await.due_ms;
     store.set_state(&name("b"), "k", b"new").await.expect("set");
     store.delete_state(&name("b"), "gone").await.expect("deleted");
     for reads in [
@@ -92,14 +91,12 @@ pub(crate) async fn state_that_changed_since_it_was_read_is_a_conflict<B: Bed>(b
     ] {
         let mut effects = state(reads, &[("k", set("mine")), ("other", set("mine"))]);
         effects.children = vec![job_with_id("child", "x")];
-        let (again, attempt) = if claimed.lease == hand_lease(store).await {
-            (claimed.clone(), 1)
+        let again = if claimed.lease == hand_lease(store).await {
+            claimed.clone()
         } else {
-            let again = hand.claim_one("parent").await;
-            let attempt = again.attempt;
-            (again, attempt)
+            hand.claim_when_due("parent").await
         };
-        assert_eq!(attempt, 1, "the attempt is unspent");
+        assert_eq!(again.attempt, 1, "the attempt is unspent");
         let settlement = committing(&again, effects);
         assert_eq!(
             hand.settle_all(std::slice::from_ref(&settlement)).await,
@@ -107,11 +104,8 @@ pub(crate) async fn state_that_changed_since_it_was_read_is_a_conflict<B: Bed>(b
             "{reads:?}"
         );
         let after = view(store, &id("p")).await;
-        assert_eq!(
-            (after.state, after.attempt, after.due_ms),
-            (State::Ready, 0, due_ms),
-            "it is where it was"
-        );
+        assert!(matches!(after.state, State::Ready | State::Scheduled), "it waits again: {}", after.state);
+        assert_eq!(after.attempt, 0);
         assert_eq!((after.error, after.result), (None, None));
         let event = after.history.last().expect("an event");
         let message = event.message.as_deref().unwrap_or_default();
@@ -133,7 +127,7 @@ pub(crate) async fn state_that_changed_since_it_was_read_is_a_conflict<B: Bed>(b
         (counts.stale_total, counts.queues[0].completed_total, counts.queues[0].failed_total),
         (0, 0, 0)
     );
-    let last = hand.claim_one("parent").await;
+    let last = hand.claim_when_due("parent").await;
     let (_, version) = entry(store, "k").await;
     let effects = state(&[("k", version), ("none", 0)], &[("k", set("mine"))]);
     assert_eq!(hand.settle_all(&[committing(&last, effects)]).await, [Settled::Done]);
@@ -151,6 +145,76 @@ async fn hand_lease(store: &dyn Store) -> hourhand::queue::Lease {
             token: 0,
         },
     }
+}
+
+pub(crate) async fn conflicts_in_a_row_wait_longer_each_time<B: Bed>(bed: B) {
+    let store = bed.store();
+    let (mut hand, mut claimed) = parent(store, "p").await;
+    let first_due_ms = claimed.due_ms;
+    // Soon by hand, so that nobody waits for it: the count goes on.
+    let again = async |hand: &mut Hand<'_>| {
+        let soon = hourhand::job::Due::In(0);
+        assert_eq!(store.reschedule(&job_ref("parent", "p"), soon).await, Ok(Verdict::Done));
+        hand.claim_when_due("parent").await
+    };
+    let conflict = async |claimed: &ClaimedJob| {
+        let settlement = committing(claimed, state(&[("k", 7)], &[]));
+        let before = store.counts().await.expect("counts").now_ms;
+        assert_eq!(hand_settle(store, &settlement).await, Settled::Conflict);
+        let after = store.counts().await.expect("counts").now_ms;
+        let once = bed.contents().await;
+        assert_eq!(hand_settle(store, &settlement).await, Settled::Conflict, "also when its reply was lost");
+        assert_eq!(bed.contents().await, once);
+        let seen = view(store, &id("p")).await;
+        assert_eq!(seen.attempt, claimed.attempt - 1, "the attempt is unspent");
+        (before, seen.due_ms, after)
+    };
+    let (_, due_ms, _) = conflict(&claimed).await;
+    assert_eq!(due_ms, first_due_ms, "the first time at once, where it was");
+    for in_a_row in 1..=13_u32 {
+        claimed = again(&mut hand).await;
+        let ms = 10 << in_a_row.min(10);
+        let wait_ms = ms + claimed.lease.token * 7_919 % ms;
+        let (before, due_ms, after) = conflict(&claimed).await;
+        let expected = before + wait_ms..=after + wait_ms;
+        assert!(expected.contains(&due_ms), "{in_a_row}: due at {due_ms}, expected {expected:?}");
+    }
+    // A settlement of another kind, and a reclaim, begin anew.
+    claimed = again(&mut hand).await;
+    assert_eq!(hand.settle(&claimed, retry(0)).await, Settled::Done);
+    claimed = hand.claim_when_due("parent").await;
+    let (_, due_ms, _) = conflict(&claimed).await;
+    assert_eq!(due_ms, claimed.due_ms, "a run that failed is between");
+    hand.claim_when_due("parent").await;
+    store.reclaim(&leases(store).await, KEEP).await.expect("reclaimed");
+    claimed = hand.claim_when_due("parent").await;
+    let (_, due_ms, _) = conflict(&claimed).await;
+    assert_eq!(due_ms, claimed.due_ms, "a crash is between");
+    claimed = hand.claim_when_due("parent").await;
+    let done = committing(&claimed, state(&[("k", 0)], &[("k", set("mine"))]));
+    assert_eq!(hand_settle(store, &done).await, Settled::Done);
+    assert_eq!(view(store, &id("p")).await.state, State::Completed);
+    sound(&bed).await;
+}
+
+async fn hand_settle(store: &dyn Store, settlement: &Settlement) -> Settled {
+    store.settle(std::slice::from_ref(settlement)).await.expect("settle answers").remove(0)
+}
+
+pub(crate) async fn a_copy_of_a_job_in_conflict_counts_anew<B: Bed>(bed: B) {
+    let (store, to) = (bed.store(), bed.open("target").await);
+    let (mut hand, claimed) = parent(store, "p").await;
+    let conflict = |claimed: &ClaimedJob| committing(claimed, state(&[("k", 7)], &[]));
+    assert_eq!(hand_settle(store, &conflict(&claimed)).await, Settled::Conflict);
+    let claimed = hand.claim_one("parent").await;
+    assert_eq!(hand_settle(store, &conflict(&claimed)).await, Settled::Conflict);
+    crate::copying::copy(store, &to).await;
+    assert_eq!(view(&to, &id("p")).await, view(store, &id("p")).await);
+    let mut hand = Hand::new(&to, "t");
+    let claimed = hand.claim_when_due("parent").await;
+    assert_eq!(hand_settle(&to, &conflict(&claimed)).await, Settled::Conflict);
+    assert_eq!(view(&to, &id("p")).await.due_ms, claimed.due_ms, "at once");
+    sound(&bed).await;
 }
 
 pub(crate) async fn reads_alone_are_checked_too<B: Bed>(bed: B) {

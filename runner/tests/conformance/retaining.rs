@@ -159,6 +159,47 @@ pub(crate) async fn prune_never_touches_a_job_that_came_back<B: Bed>(bed: B) {
     assert_eq!(state(store, &id("x")).await, State::Ready);
 }
 
+pub(crate) async fn ids_that_need_no_memory_take_none_of_others<B: Bed>(bed: B) {
+    const CHILDREN: usize = 60;
+    let store = bed.store();
+    let mut hand = Hand::new(store, "s");
+    // Room for a few ids. One record is kept of each queue, so that ids leave both at once and when a record goes.
+    let memory = IdMemory { bytes: 1_000, ..IdMemory::default() };
+    for (text, age_ms) in [("u1", Some(0)), ("u2", None)] {
+        enqueue_one(store, &job_with_id("a", text)).await;
+        let claimed = hand.claim_one("a").await;
+        let retention = Retention { age_ms, count: Some(1), ..KEEP };
+        let ended = settlement(&claimed, completed(b""));
+        assert_eq!(
+            hand.settle_all(&[Settlement { retention, id_memory: memory, ..ended }]).await,
+            [hourhand::queue::Settled::Done]
+        );
+    }
+    let children: Vec<NewJob> =
+        (0..CHILDREN).map(|n| job_with_id("child", &format!("42-abcdefghijkl-{n}"))).collect();
+    enqueue_all(store, &children).await;
+    let claimed = hand.claim(&["child"], CHILDREN).await;
+    assert_eq!(claimed.len(), CHILDREN);
+    for some in claimed.chunks(7) {
+        let ended = some.iter().map(|claimed| Settlement {
+            retention: Retention { count: Some(1), ..KEEP },
+            id_memory: IdMemory { age_ms: 0, ..memory },
+            ..settlement(claimed, completed(b""))
+        });
+        hand.settle_all(&ended.collect::<Vec<_>>()).await;
+    }
+    prune_all(store).await;
+    for text in ["u1", "u2"] {
+        let kept = store.enqueue(&[job_with_id("a", text)]).await.expect("answered").remove(0);
+        assert_eq!((kept.disposition, kept.state), (Disposition::Kept, State::Completed), "{text}");
+    }
+    assert_eq!(tally(store, "child").await.get(&State::Completed), Some(&1));
+    let fresh = store.enqueue(&children[..1]).await.expect("answered").remove(0);
+    assert_eq!(fresh.disposition, Disposition::Created, "nothing of them is remembered");
+    assert_eq!(bed.audit().await, Vec::<String>::new());
+    assert_eq!(store.doctor(false).await, Ok(vec![]));
+}
+
 pub(crate) async fn a_finished_id_is_remembered_after_its_record<B: Bed>(bed: B) {
     let store = bed.store();
     let mut hand = Hand::new(store, "s");

@@ -4,7 +4,7 @@ use bytes::Bytes;
 
 use super::RedisStore;
 use super::link::Repeat;
-use super::reply::{Items, number};
+use super::reply::{Items, number, unexpected};
 use super::walk::step_of;
 use crate::effects::{BucketSeen, StateEntry, StateFound, StateValue};
 use crate::names::Name;
@@ -16,7 +16,7 @@ const PAGE_BUCKETS: usize = 500;
 /// Entries of a page, of which each may be large.
 const PAGE_ENTRIES: usize = 50;
 /// Entries that one step deletes.
-const DELETE_STEP: usize = 500;
+const DELETE_STEP: usize = 50;
 
 /// An entry as lua/includes/state.lua has it: version, space, value.
 pub(super) fn read_value(bytes: &Bytes) -> Option<StateValue> {
@@ -86,7 +86,12 @@ impl RedisStore {
         let mut cmd = redis::cmd("ZRANGE");
         cmd.arg(self.keys.global("buckets")).arg(from).arg("+").arg("BYLEX").arg("LIMIT").arg(0).arg(1);
         let mut names = Items::of(self.link.command(&cmd, Repeat::Once).await?)?;
-        if names.is_empty() { Ok(None) } else { Ok(Name::new(&names.text()?).ok()) }
+        if names.is_empty() {
+            return Ok(None);
+        }
+        // Not the end: what is behind it would be left out, and nobody told.
+        let text = names.text()?;
+        Name::new(&text).map(Some).map_err(|error| unexpected(&format!("a bucket's name: {error}")))
     }
 
     pub(super) async fn entry_page(

@@ -175,7 +175,7 @@ pub(super) struct PastRow {
     pub(super) crashes: u32,
     pub(super) due_ms: u64,
     pub(super) place: u64,
-    /// The session and token of the lease that was settled last.
+    /// The session and token of the lease that was settled last; before the session are the marks of conflicts: see settle.rs.
     pub(super) settled: Option<(String, u64)>,
     pub(super) end: Option<End>,
     pub(super) result: Option<Vec<u8>>,

@@ -39,8 +39,11 @@ enum Worth {
     Stale,
 }
 
-/// What stands before the session in the past of a job whose effects were in conflict: no session begins so.
-const CONFLICTED: &str = "\u{1e}";
+/// What stands before the session in the past of a job whose effects were in conflict, once for each time in a row: no session
+/// begins so.
+const CONFLICTED: char = '\u{1e}';
+/// The wait doubles from the second conflict in a row to this many more: see [`conflict_wait_ms`].
+const CONFLICTS_COUNTED: usize = 10;
 
 fn settle_all(tx: &Tx<'_>, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
     let mut owners: HashMap<u64, usize> = HashMap::new();
@@ -98,7 +101,8 @@ fn worth(tx: &Tx<'_>, index: usize, settlement: &Settlement) -> Result<Worth, St
         Ok((row.get::<_, Option<String>>(0)?, row.get::<_, Option<u64>>(1)?))
     })?;
     let Some((Some(session), Some(token))) = settled else { return Ok(Worth::Stale) };
-    let conflicted = session.strip_prefix(CONFLICTED) == Some(&lease.session.0);
+    let conflicted =
+        session.starts_with(CONFLICTED) && session.trim_start_matches(CONFLICTED) == &*lease.session.0;
     Ok(match token == lease.token {
         true if session == *lease.session.0 => Worth::Again(Settled::Done),
         true if conflicted && settlement.commits().is_some() => Worth::Again(Settled::Conflict),
@@ -139,8 +143,10 @@ impl Writing<'_> {
         }
         let fresh = PastRow::fresh(lease.max_attempts, lease.crashes, lease.due_ms, lease.place);
         let mut past = job.past.clone().unwrap_or(fresh);
-        let mark = if released.is_some() { CONFLICTED } else { "" };
-        past.settled = Some((format!("{mark}{}", lease.session), lease.token));
+        let before = past.settled.as_ref().map_or("", |(session, _)| session);
+        let conflicts = if released.is_some() { conflicts_of(before) } else { 0 };
+        let marks = if released.is_some() { conflicts.min(CONFLICTS_COUNTED) + 1 } else { 0 };
+        past.settled = Some((format!("{}{}", "\u{1e}".repeat(marks), lease.session), lease.token));
         past.max_attempts = lease.max_attempts;
         (past.attempt, past.due_ms) = (lease.attempt, lease.due_ms);
         add_event(tx, &mut past, settlement, outcome);
@@ -159,7 +165,8 @@ impl Writing<'_> {
                 State::Cancelled
             }
             _ => {
-                self.send_back(&job, lease, past, outcome)?;
+                let wait_ms = (conflicts > 0).then(|| conflict_wait_ms(conflicts, lease.token));
+                self.send_back(&job, lease, past, outcome, wait_ms)?;
                 return Ok(answer);
             }
         };
@@ -167,13 +174,14 @@ impl Writing<'_> {
         Ok(answer)
     }
 
-    /// Puts a job back into its lane.
+    /// Puts a job back into its lane; one that is released, due when it was, unless it is to wait so many milliseconds.
     fn send_back(
         &mut self,
         job: &JobRow,
         lease: &LeaseRow,
         mut past: PastRow,
         outcome: &Outcome,
+        wait_ms: Option<u64>,
     ) -> Result<(), StoreError> {
         let tx = self.tx;
         match outcome {
@@ -182,7 +190,10 @@ impl Writing<'_> {
                 past.attempt = lease.attempt.saturating_sub(1);
                 past.due_ms = tx.now_ms + delay_ms.min(&DELAY_MS_MAX);
             }
-            _ => past.attempt = lease.attempt.saturating_sub(1),
+            _ => {
+                past.attempt = lease.attempt.saturating_sub(1);
+                past.due_ms = wait_ms.map_or(past.due_ms, |wait_ms| tx.now_ms + wait_ms);
+            }
         }
         past.save(tx, job.record)?;
         let entry = Waiting {
@@ -210,6 +221,18 @@ impl Writing<'_> {
         self.finished.retain(tx)?;
         self.heads.signal(tx)
     }
+}
+
+/// How many conflicts in a row the session in a past tells of.
+fn conflicts_of(session: &str) -> usize {
+    session.chars().take_while(|c| *c == CONFLICTED).count()
+}
+
+/// How long a job waits that is in conflict again, in milliseconds: 20 ms doubling to 10 s, and up to as much again, so that those
+/// that met do not meet again. As lua/commit.lua has it.
+fn conflict_wait_ms(conflicts: usize, token: u64) -> u64 {
+    let ms = 10 << conflicts.min(CONFLICTS_COUNTED);
+    ms + token % ms * 7_919 % ms
 }
 
 /// Adds what the settlement tells to the history.

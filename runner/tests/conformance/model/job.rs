@@ -65,8 +65,8 @@ pub(super) struct ModelJob {
     pub(super) crashes: u32,
     /// The lease that was settled last: to settle it again is no mistake.
     pub(super) last: Option<(SessionId, u64)>,
-    /// Whether its effects were in conflict then.
-    pub(super) conflicted: bool,
+    /// How often its effects were in conflict, up to then and in a row.
+    pub(super) conflicts: u32,
     /// What was last said of its progress, and under which lease.
     pub(super) progress: Option<(Progress, u32, (SessionId, u64))>,
     pub(super) life: Life,
@@ -102,7 +102,7 @@ impl ModelJob {
             max: None,
             crashes: 0,
             last: None,
-            conflicted: false,
+            conflicts: 0,
             progress: None,
             life: Life::new(now),
             result: None,
@@ -171,7 +171,7 @@ impl ModelJob {
         let (progress, of, by) = self.progress.as_ref()?;
         let current = match (self.taken().filter(|_| running), &self.last) {
             (Some(taken), _) => *by == (taken.lease.session.clone(), taken.lease.token),
-            (None, Some(last)) => by == last && !self.conflicted,
+            (None, Some(last)) => by == last && self.conflicts == 0,
             (None, None) => true,
         };
         (current && *of == attempt).then_some((progress.percent, progress.message.as_str(), *of))

@@ -63,7 +63,7 @@ impl Model {
     /// The answer to what was settled already: what was in conflict is so again, and never was anything else.
     fn told_again(&self, settlement: &Settlement) -> Settled {
         let job = self.of_record(settlement.lease.record).and_then(|key| self.jobs.get(&key));
-        match (job.is_some_and(|job| job.conflicted), commits(settlement)) {
+        match (job.is_some_and(|job| job.conflicts > 0), commits(settlement)) {
             (false, _) => Settled::Done,
             (true, Some(_)) => Settled::Conflict,
             (true, None) => Settled::Stale,
@@ -89,7 +89,8 @@ impl Model {
         }
         let Some(job) = self.jobs.get_mut(key) else { return answer };
         let Some(taken) = job.taken().cloned() else { return answer };
-        job.conflicted = conflicted;
+        let before = job.conflicts;
+        job.conflicts = if conflicted { before + 1 } else { 0 };
         job.last = Some((taken.lease.session.clone(), taken.lease.token));
         job.max = Some(taken.max);
         match &settlement.run {
@@ -119,6 +120,11 @@ impl Model {
                 job.set_due(now.plus(*delay_ms));
             }
             _ => job.attempt = taken.attempt - 1,
+        }
+        // The first time it is done again at once; then it waits, longer each time, and not as long as others do.
+        if conflicted && before > 0 {
+            let ms = 10 << before.min(10);
+            job.set_due(now.plus(ms + taken.lease.token * 7_919 % ms));
         }
         job.spot = Spot::Waiting;
         answer
@@ -166,7 +172,7 @@ impl Model {
         let runner = self.runner_of(&taken.lease.session);
         let job = self.jobs.get_mut(key)?;
         let started = job.is_due(now);
-        (job.last, job.max) = (None, Some(taken.max));
+        (job.last, job.max, job.conflicts) = (None, Some(taken.max), 0);
         job.spot = Spot::Waiting;
         if started {
             job.attempt = taken.attempt;
