@@ -33,7 +33,8 @@ fn done(step: Step) -> io::Result<String> {
         Step::Read(path) => fs::read_to_string(path),
         Step::Write(path, text) => fs::write(path, text).map(nothing),
         Step::List(path) => {
-            let names = fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
+            let names =
+                fs::read_dir(path)?.map(|entry| Ok(entry?.file_name().to_string_lossy().into_owned()));
             let mut names = names.collect::<io::Result<Vec<_>>>()?;
             names.sort();
             Ok(names.join(","))
@@ -55,11 +56,16 @@ fn symlink(text: &str, path: &str) -> io::Result<()> {
     const FIRST_FOLDER: u32 = 3;
     #[link(wasm_import_module = "wasi_snapshot_preview1")]
     unsafe extern "C" {
-        fn path_symlink(text: *const u8, text_len: usize, folder: u32, path: *const u8, path_len: usize) -> u16;
+        fn path_symlink(
+            text: *const u8,
+            text_len: usize,
+            folder: u32,
+            path: *const u8,
+            path_len: usize,
+        ) -> u16;
     }
     // SAFETY: both texts live through the call, and their lengths are theirs.
-    let code =
-        unsafe { path_symlink(text.as_ptr(), text.len(), FIRST_FOLDER, path.as_ptr(), path.len()) };
+    let code = unsafe { path_symlink(text.as_ptr(), text.len(), FIRST_FOLDER, path.as_ptr(), path.len()) };
     if code == 0 { Ok(()) } else { Err(io::Error::from_raw_os_error(code.into())) }
 }
 
