@@ -51,6 +51,11 @@ impl<'a> Tx<'a> {
         Self { connection, path, edits, known, ns: 0, now_us, now_ms, signalled: Cell::new(false) }
     }
 
+    /// From here on it is this time, in microseconds since 1970.
+    pub(super) fn tell_time(&mut self, now_us: u64) {
+        (self.now_us, self.now_ms) = (now_us, now_us / 1_000);
+    }
+
     /// Works on this namespace from here on; `writing` makes it if there is none.
     pub(super) fn enter(&mut self, namespace: &Name, writing: bool) -> Result<(), StoreError> {
         if let Some(ns) = self.known.borrow().namespaces.get(namespace) {

@@ -237,7 +237,7 @@ fn work(
             let mut tx = shared.tx(opened, now_us);
             tx.enter(&shared.namespace, true).map(|()| tx)
         });
-    let tx = match entered {
+    let mut tx = match entered {
         Ok(tx) => tx,
         Err(error) => {
             if let Some(first) = batch.first.take() {
@@ -246,8 +246,14 @@ fn work(
             return Err(error);
         }
     };
-    for call in batch {
-        if let Err(error) = run(opened, &shared.path, "SAVEPOINT call") {
+    for (place, call) in batch.enumerate() {
+        // A call may have come in since the transaction began: its delays count from a reading of its own.
+        let read = match place {
+            0 => Ok(tx.now_us),
+            _ => shared.time.now_us(&opened.connection, true).map_err(|e| store_error(&e, &shared.path)),
+        };
+        let begun = read.map(|now_us| tx.tell_time(now_us));
+        if let Err(error) = begun.and_then(|()| run(opened, &shared.path, "SAVEPOINT call")) {
             call.fail(&error);
             return Err(error);
         }

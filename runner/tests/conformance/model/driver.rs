@@ -160,8 +160,6 @@ impl<'a, B: Bed> World<'a, B> {
 /// between, as much before the second as has passed since the first.
 fn readings(before: u64, after: u64, begun: Monotonic) -> Window {
     let mut window = Window::between(before, after);
-    // Two cores' readings of one moment may differ by microseconds, and these are cut to milliseconds.
-    window.lo -= 1;
     if after < before {
         window.lo -= begun.elapsed().as_millis() as u64 + 1;
     }
