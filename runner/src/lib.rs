@@ -29,3 +29,4 @@ pub mod cli;
 pub mod config;
 mod service;
 pub mod telemetry;
+pub mod vitals;

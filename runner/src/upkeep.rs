@@ -14,6 +14,7 @@ use crate::queue::{
     BATCH_MAX, LeaseSeen, Pulse, Recall, RecallAction, Retention, SessionId, Settlement, Store, StoreError,
 };
 use crate::sandbox::Stop;
+use crate::vitals::Vital;
 use crate::worker::Worker;
 
 mod observer;
@@ -29,9 +30,10 @@ const PRUNE_EVERY: Duration = Duration::from_secs(5);
 /// Starts the upkeep loops of a worker on the current runtime.
 pub(crate) fn start(worker: &Arc<Worker>, loops: &mut JoinSet<()>) {
     let touch = Touch::new();
-    loops.spawn(touch.watch(worker.config.lease, Arc::clone(&worker.sandbox)));
-    loops.spawn(beat_loop(Arc::clone(worker), touch));
-    loops.spawn(prune_loop(Arc::clone(worker)));
+    let vital = |name| worker.config.vitals.enter(name);
+    loops.spawn(touch.watch(vital("touch"), worker.config.lease, Arc::clone(&worker.sandbox)));
+    loops.spawn(beat_loop(Arc::clone(worker), vital("heartbeat"), touch));
+    loops.spawn(prune_loop(Arc::clone(worker), vital("prune")));
 }
 
 /// How often a session shows itself and looks at the others: a sixth of the lease and a hair, so
@@ -45,21 +47,23 @@ struct Upkeep {
     worker: Arc<Worker>,
     observer: Observer,
     touch: Touch,
+    vital: Vital,
     /// Tokens that the walk before this one found in nobody's hand.
     unknown: HashSet<u64>,
 }
 
 /// Heartbeat, recalls, lost sessions, leases in nobody's hand.
-async fn beat_loop(worker: Arc<Worker>, touch: Touch) {
+async fn beat_loop(worker: Arc<Worker>, vital: Vital, touch: Touch) {
     let every = beat_every(worker.config.lease);
     let mut upkeep = Upkeep {
         observer: Observer::new(worker.config.lease, every),
         worker: Arc::clone(&worker),
         touch,
+        vital,
         unknown: HashSet::new(),
     };
     while !worker.is_over() {
-        worker.progress.beat();
+        upkeep.vital.step();
         let started = monotonic();
         match upkeep.beat().await {
             Ok(()) => worker.outage.succeeded("heartbeat"),
@@ -82,7 +86,7 @@ impl Upkeep {
         let sent = monotonic();
         let pulse = worker.beat().await?;
         self.touch.beat(sent);
-        worker.progress.beat();
+        self.vital.step();
         answer_recalls(&worker, &pulse.recalls);
         self.look_at_leases(&pulse).await
     }
@@ -90,8 +94,9 @@ impl Upkeep {
     /// One walk over all leases: who holds them, and which of ours are in nobody's hand.
     async fn look_at_leases(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
         let worker = Arc::clone(&self.worker);
+        let lost_claims = worker.lost_claims();
         let leases = all_leases(&*worker.store).await?;
-        worker.progress.beat();
+        self.vital.step();
         let beats = pulse
             .sessions
             .iter()
@@ -99,17 +104,19 @@ impl Upkeep {
             .map(|s| (s.session.clone(), s.beat));
         let holders = leases.iter().map(|seen| seen.lease.session.clone());
         let lost = self.observer.observe(monotonic(), &worker.session, beats, holders);
-        self.give_back_unknown(&leases).await?;
+        if self.give_back_unknown(&leases).await? {
+            worker.audited_claims(lost_claims);
+        }
         for session in lost {
-            worker.progress.beat();
+            self.vital.step();
             take_over(&*worker.store, &session, &leases, worker.config.retention_dead, "lost").await?;
         }
         Ok(())
     }
 
     /// Releases leases of this session that it does not know of: the reply to their claim was lost. Two
-    /// walks must agree, for a lease may end between its listing and our look.
-    async fn give_back_unknown(&mut self, leases: &[LeaseSeen]) -> Result<(), StoreError> {
+    /// walks must agree, for a lease may end between its listing and our look. True when two walks found none.
+    async fn give_back_unknown(&mut self, leases: &[LeaseSeen]) -> Result<bool, StoreError> {
         let worker = &self.worker;
         let unknown: Vec<&LeaseSeen> = leases
             .iter()
@@ -126,8 +133,26 @@ impl Upkeep {
             tracing::info!(jobs = batch.len(), "giving back jobs whose claim was not answered");
             worker.store.settle(batch).await?;
         }
-        Ok(())
+        Ok(before.is_empty() && self.unknown.is_empty())
     }
+}
+
+/// Releases every lease of this session, in whose hand nothing is any more: the last word of a runner that stops.
+///
+/// # Errors
+/// What the store says.
+pub(crate) async fn give_back_all(worker: &Worker) -> Result<(), StoreError> {
+    let leases = all_leases(&*worker.store).await?;
+    let releases: Vec<Settlement> = leases
+        .into_iter()
+        .filter(|seen| seen.lease.session == worker.session)
+        .map(|seen| worker.release(seen.lease, seen.lane))
+        .collect();
+    for batch in releases.chunks(BATCH_MAX) {
+        tracing::info!(jobs = batch.len(), "giving back jobs whose claim was not answered");
+        worker.store.settle(batch).await?;
+    }
+    Ok(())
 }
 
 /// Every lease in the store, page by page. Bounded by the slots of the fleet.
@@ -214,8 +239,9 @@ pub(crate) async fn anybody_works(worker: &Worker) -> Result<bool, StoreError> {
 }
 
 /// Prunes step by step, at once while there is more.
-async fn prune_loop(worker: Arc<Worker>) {
+async fn prune_loop(worker: Arc<Worker>, vital: Vital) {
     while !worker.is_over() {
+        vital.step();
         let pause = match worker.store.prune().await {
             Ok(pruned) => {
                 worker.outage.succeeded("prune");
@@ -226,6 +252,7 @@ async fn prune_loop(worker: Arc<Worker>) {
                 PRUNE_EVERY
             }
         };
+        let _rest = vital.rest();
         tokio::time::sleep(pause).await;
     }
 }

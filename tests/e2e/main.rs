@@ -25,6 +25,8 @@ mod effects;
 mod embedded;
 mod exactly_once;
 mod first_job;
+mod half_dead;
+mod half_open;
 mod handler_check;
 mod handler_new;
 mod handler_run;

@@ -12,6 +12,7 @@ use super::{InHand, Worker};
 use crate::clock::{Monotonic, StoreClock, monotonic};
 use crate::queue::{BATCH_MAX, CLAIM_LANES_MAX, ClaimRequest, Claimed, StoreError};
 use crate::telemetry::Throttled;
+use crate::vitals::Vital;
 
 /// A claim at least so often, whatever is known: covers a lost signal.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -19,7 +20,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const LOOK_AHEAD_MS: (u64, u64) = (2, 100);
 
 /// Claims until the runner stops.
-pub(super) async fn claim_loop(worker: Arc<Worker>) {
+pub(super) async fn claim_loop(worker: Arc<Worker>, vital: Vital) {
     let mut claimer = Claimer {
         round_trip_us: 500.0,
         pace: Pace::default(),
@@ -27,8 +28,8 @@ pub(super) async fn claim_loop(worker: Arc<Worker>) {
         damage_said: Throttled::new(),
     };
     while !worker.is_stopping() {
-        worker.progress.claim();
-        let next = claimer.look(&worker).await;
+        vital.step();
+        let next = claimer.look(&worker, &vital).await;
         tokio::select! {
             () = next.wait(&worker) => {}
             () = worker.stopping.notified() => {}
@@ -96,7 +97,7 @@ impl Next {
 
 impl Claimer {
     /// One pass over all lanes, as far as there is room.
-    async fn look(&mut self, worker: &Arc<Worker>) -> Next {
+    async fn look(&mut self, worker: &Arc<Worker>, vital: &Vital) -> Next {
         let refused = worker.shortage.take_refused();
         if refused || !worker.sandbox.has_room() {
             return Next::Room { refused };
@@ -108,7 +109,7 @@ impl Claimer {
         let mut claimed_any = false;
         let mut bounded = false;
         for mut window in self.lanes.windows(CLAIM_LANES_MAX) {
-            worker.progress.claim();
+            vital.step();
             bounded |= self.lanes.within_bounds(&mut window, |kind| worker.hand.busy(kind));
             if window.is_empty() {
                 continue;
@@ -186,6 +187,10 @@ impl Claimer {
 
     fn failed(&mut self, worker: &Worker, verb: &'static str, error: &StoreError) -> Next {
         worker.outage.failed(verb, error);
+        if verb == "claim" && matches!(error, StoreError::Unreachable(_)) {
+            // Before the claim has ended, or a stop might see neither.
+            worker.claim_lost();
+        }
         worker.claim_ended();
         worker.saw_nothing_due.store(false, Relaxed);
         Next::Pause(self.pace.failed())

@@ -17,6 +17,9 @@ use crate::sandbox::{JobLog, Stop, StopSignal};
 
 use super::services::Told;
 
+/// Outcomes that wait for the store may have so many bytes before claims pause: an outage must not fill the memory.
+const ENDING_BYTES_MAX: usize = 32 << 20;
+
 /// A claimed job and the clock by which its due time is read.
 pub(crate) struct InHand {
     pub(crate) claimed: ClaimedJob,
@@ -46,6 +49,8 @@ struct Entry {
     record: u64,
     kind: Name,
     suspect: bool,
+    /// What its outcome keeps in memory until the store has it.
+    bytes: usize,
     place: Place,
 }
 
@@ -63,6 +68,8 @@ struct Inner {
     running: usize,
     held: usize,
     suspects: usize,
+    /// Of all outcomes that wait for the store.
+    ending_bytes: usize,
     /// Jobs of each kind that are held or run; a kind without any is not there.
     busy: HashMap<Name, u32>,
 }
@@ -103,7 +110,7 @@ impl Hand {
     pub(crate) fn room(&self) -> Room {
         let inner = self.inner.lock();
         let ending = inner.entries.len() - inner.running - inner.held;
-        if ending >= 4 * self.slots + 1_000 {
+        if ending >= 4 * self.slots + 1_000 || inner.ending_bytes >= ENDING_BYTES_MAX {
             return Room { due: 0, ahead: 0, suspect: false };
         }
         let due = self.slots - inner.running.min(self.slots);
@@ -168,14 +175,16 @@ impl Hand {
         tokens.into_iter().filter_map(|token| inner.take_held(token).map(|job| *job)).collect()
     }
 
-    /// The guest has returned: its slot is free, its outcome on the way to the store.
-    pub(crate) fn returned(&self, token: u64) {
+    /// The guest has returned: its slot is free, its outcome of so many bytes on the way to the store.
+    pub(crate) fn returned(&self, token: u64, bytes: usize) {
         let mut inner = self.inner.lock();
         if let Some(entry) = inner.entries.get_mut(&token)
             && matches!(entry.place, Place::Running(_))
         {
             entry.place = Place::Ending;
+            entry.bytes = bytes;
             let kind = entry.kind.clone();
+            inner.ending_bytes += bytes;
             inner.running -= 1;
             inner.end(&kind);
         }
@@ -189,6 +198,7 @@ impl Hand {
         for token in tokens {
             if let Some(entry) = inner.entries.remove(&token) {
                 inner.suspects -= usize::from(entry.suspect);
+                inner.ending_bytes -= entry.bytes;
                 match entry.place {
                     Place::Held(_) => inner.held -= 1,
                     Place::Running(_) => inner.running -= 1,
@@ -257,7 +267,8 @@ impl Inner {
     fn add(&mut self, job: &ClaimedJob, place: Place) {
         let suspect = is_suspect(job);
         self.suspects += usize::from(suspect);
-        let entry = Entry { record: job.lease.record, kind: job.job.kind.clone(), suspect, place };
+        let kind = job.job.kind.clone();
+        let entry = Entry { record: job.lease.record, kind, suspect, bytes: 0, place };
         self.entries.insert(job.lease.token, entry);
     }
 

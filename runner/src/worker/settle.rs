@@ -14,15 +14,23 @@ use crate::clock::monotonic;
 use crate::outcome::{MESSAGE_BYTES_MAX, Outcome, Reason, capped};
 use crate::queue::{LogWrite, Settled, Settlement, StoreError};
 use crate::telemetry::Throttled;
+use crate::vitals::Vital;
 
 /// Settles until every sender is gone and all is written. One batch is in flight at a time; what
 /// comes in meanwhile makes the next one.
-pub(super) async fn settle_loop(worker: Arc<Worker>, mut ended: mpsc::UnboundedReceiver<Ended>) {
+pub(super) async fn settle_loop(
+    worker: Arc<Worker>,
+    vital: Vital,
+    mut ended: mpsc::UnboundedReceiver<Ended>,
+) {
     let mut waiting = Waiting::default();
-    while let Some(company) = next(&mut waiting, &mut ended).await {
-        write_logs(&worker, &company.outcomes).await;
+    loop {
+        let rest = vital.rest();
+        let Some(company) = next(&mut waiting, &mut ended).await else { return };
+        drop(rest);
+        write_logs(&worker, &vital, &company.outcomes).await;
         let settlements = company.outcomes.into_iter().map(|ended| ended.settlement).collect();
-        let refused = write_outcomes(&worker, settlements).await;
+        let refused = write_outcomes(&worker, &vital, settlements).await;
         if company.again && refused.is_empty() {
             waiting.mended();
         }
@@ -59,7 +67,7 @@ async fn next(waiting: &mut Waiting, ended: &mut mpsc::UnboundedReceiver<Ended>)
 
 /// The last word of each log in the batch, and of each progress. A log that cannot be written does not keep its outcome
 /// waiting: the outcome is what people bet on.
-async fn write_logs(worker: &Worker, batch: &[Ended]) {
+async fn write_logs(worker: &Worker, vital: &Vital, batch: &[Ended]) {
     let logs: Vec<LogWrite> = batch
         .iter()
         .filter_map(|e| e.running.as_ref())
@@ -67,7 +75,7 @@ async fn write_logs(worker: &Worker, batch: &[Ended]) {
         .map(|running| super::logs::log_write(running))
         .collect();
     for chunk in super::logs::chunks(logs) {
-        worker.progress.settle();
+        vital.step();
         if let Err(error) = worker.store.write_logs(&chunk).await {
             worker.outage.failed("write_logs", &error);
             return;
@@ -77,10 +85,14 @@ async fn write_logs(worker: &Worker, batch: &[Ended]) {
 }
 
 /// Tries until the store has answered for every outcome. Returns those that it refused, each for itself.
-async fn write_outcomes(worker: &Worker, mut settlements: Vec<Settlement>) -> Vec<Settlement> {
+async fn write_outcomes(
+    worker: &Worker,
+    vital: &Vital,
+    mut settlements: Vec<Settlement>,
+) -> Vec<Settlement> {
     let mut pace = Pace::default();
     loop {
-        worker.progress.settle();
+        vital.step();
         match worker.store.settle(&settlements).await {
             Ok(answers) => {
                 worker.outage.succeeded("settle");
@@ -110,7 +122,7 @@ async fn write_outcomes(worker: &Worker, mut settlements: Vec<Settlement>) -> Ve
                 // One of them may be at fault: find it by writing each alone.
                 let mut refused = Vec::new();
                 for settlement in settlements {
-                    refused.extend(Box::pin(write_outcomes(worker, vec![settlement])).await);
+                    refused.extend(Box::pin(write_outcomes(worker, vital, vec![settlement])).await);
                 }
                 return refused;
             }
