@@ -50,5 +50,7 @@ mod reports;
 mod service;
 mod soak_handlers;
 mod stopping;
+mod stopping_early;
 mod tls;
+mod unsettled;
 mod webhook;
