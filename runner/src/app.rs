@@ -471,7 +471,9 @@ async fn leave_the_store(worker: &Worker, patience: Duration) -> RunnerEnd {
     if worker.has_lost_claims() {
         let given_back = tokio::time::timeout(patience, crate::upkeep::give_back_all(worker)).await;
         if !matches!(given_back, Ok(Ok(()))) {
-            tracing::warn!("the store did not say whether it holds jobs for this runner: they are left to recovery");
+            tracing::warn!(
+                "the store did not say whether it holds jobs for this runner: they are left to recovery"
+            );
             return RunnerEnd::Unsettled;
         }
     }

@@ -330,13 +330,7 @@ fn spawn(vital: Vital, name: &'static str, body: Box<dyn Fn(&Vital) + Send>) -> 
 
 impl Shared {
     /// The scan thread: scans every so often, on a hint, and when a file's quiet time is over.
-    fn watch_folder(
-        &self,
-        vital: &Vital,
-        hint: &SyncSender<()>,
-        hinted: &Receiver<()>,
-        orders: &Orders,
-    ) {
+    fn watch_folder(&self, vital: &Vital, hint: &SyncSender<()>, hinted: &Receiver<()>, orders: &Orders) {
         let mut watch = watch::Watch::new(&self.config, hint.clone());
         let mut unreadable = false;
         loop {

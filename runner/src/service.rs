@@ -116,7 +116,11 @@ impl ServiceManager {
                     "a loop of the runner waits for the file system or the compiler; the others go on"
                 );
             } else {
-                tracing::error!(name, seconds, "a loop of the runner stands still: the runner should be restarted");
+                tracing::error!(
+                    name,
+                    seconds,
+                    "a loop of the runner stands still: the runner should be restarted"
+                );
             }
         }
         self.watchdog.is_some() && watch.all_went_on(&signs)

@@ -30,7 +30,17 @@ const WATCHDOG: Duration = Duration::from_secs(1);
 
 /// Loops whose panic ends the runner.
 const LOOPS: [&str; 11] = [
-    "claims", "wakes", "handlers", "logs", "settle", "heartbeat", "touch", "prune", "timer", "epoch", "hang-up",
+    "claims",
+    "wakes",
+    "handlers",
+    "logs",
+    "settle",
+    "heartbeat",
+    "touch",
+    "prune",
+    "timer",
+    "epoch",
+    "hang-up",
 ];
 /// Threads that begin again after a panic.
 const REGISTRY: [&str; 2] = ["handlers-load", "handlers-scan"];

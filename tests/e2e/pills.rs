@@ -27,7 +27,9 @@ fn a_poison_pill_convicts_itself_and_not_its_neighbours(on: StoreKind) {
     let mut lines = String::new();
     for n in 0..=neighbours {
         if n == place {
-            lines.push_str("{\"kind\":\"nap\",\"id\":\"pill\",\"timeout\":\"10m\",\"payload\":{\"ms\":600000}}\n");
+            lines.push_str(
+                "{\"kind\":\"nap\",\"id\":\"pill\",\"timeout\":\"10m\",\"payload\":{\"ms\":600000}}\n",
+            );
         } else {
             let ms = draw.below(NAP_MS_MAX);
             lines.push_str(&format!("{{\"kind\":\"nap\",\"id\":\"n{n}\",\"payload\":{{\"ms\":{ms}}}}}\n"));

@@ -104,9 +104,7 @@ async fn pass_on(
     let mut buffer = vec![0u8; 64 << 10];
     while let Ok(size) = from.read(&mut buffer).await {
         let mute = replies && number < orders.mute_below.load(Ordering::SeqCst);
-        if mute
-            || orders.frozen.load(Ordering::SeqCst)
-            || number < orders.frozen_below.load(Ordering::SeqCst)
+        if mute || orders.frozen.load(Ordering::SeqCst) || number < orders.frozen_below.load(Ordering::SeqCst)
         {
             // Keeps both sides open and says nothing, as a host that lost its power would.
             std::future::pending::<()>().await;

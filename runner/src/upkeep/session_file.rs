@@ -185,7 +185,11 @@ mod tests {
         drop(gone);
         for unknown in ["", clock::BOOT_UNKNOWN] {
             fs::write(&path, unknown).unwrap();
-            assert_eq!(GoneSessions::of_boot(dir.path(), "store1", unknown).unwrap().sessions(), [], "{unknown:?}");
+            assert_eq!(
+                GoneSessions::of_boot(dir.path(), "store1", unknown).unwrap().sessions(),
+                [],
+                "{unknown:?}"
+            );
         }
         let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
         File::open(&path).unwrap().set_modified(long_ago).unwrap();

@@ -85,11 +85,7 @@ async fn write_logs(worker: &Worker, vital: &Vital, batch: &[Ended]) {
 }
 
 /// Tries until the store has answered for every outcome. Returns those that it refused, each for itself.
-async fn write_outcomes(
-    worker: &Worker,
-    vital: &Vital,
-    mut settlements: Vec<Settlement>,
-) -> Vec<Settlement> {
+async fn write_outcomes(worker: &Worker, vital: &Vital, mut settlements: Vec<Settlement>) -> Vec<Settlement> {
     let mut pace = Pace::default();
     loop {
         vital.step();
