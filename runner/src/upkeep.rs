@@ -131,6 +131,7 @@ impl Upkeep {
             .collect();
         for batch in releases.chunks(BATCH_MAX) {
             tracing::info!(jobs = batch.len(), "giving back jobs whose claim was not answered");
+            self.vital.step();
             worker.store.settle(batch).await?;
         }
         Ok(before.is_empty() && self.unknown.is_empty())
