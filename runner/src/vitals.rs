@@ -120,8 +120,10 @@ impl Loop {
     fn fail(&self) {
         let fault = self.fault.swap(0, Relaxed);
         assert!(fault != Fault::Panic as u8, "the loop {} was made to fail", self.name);
-        while fault == Fault::Hang as u8 {
-            std::thread::sleep(Duration::from_secs(1));
+        if fault == Fault::Hang as u8 {
+            loop {
+                std::thread::sleep(Duration::from_secs(1));
+            }
         }
     }
 }

@@ -12,7 +12,7 @@ on_both_stores! {
 
 const TWIN: [&str; 2] = ["--name", "runner-0"];
 
-fn with<'a>(state_dir: &'a str) -> Vec<&'a str> {
+fn with(state_dir: &str) -> Vec<&str> {
     TWIN.iter().copied().chain(["--state-dir", state_dir]).collect()
 }
 
