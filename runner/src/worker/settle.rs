@@ -81,14 +81,19 @@ async fn write_outcomes(worker: &Worker, mut settlements: Vec<Settlement>) -> Ve
     let mut pace = Pace::default();
     loop {
         worker.progress.settle();
-        match worker.store.settle(&settlements).await {
+        let offered = worker.times_offered();
+        match settle_once(worker, &mut settlements).await {
             Ok(answers) => {
                 worker.outage.succeeded("settle");
-                // Normal after a reclaim: nothing was changed, and the store counts them.
-                worker.outage.late(answers.iter().filter(|a| **a == Settled::Stale).count() as u64);
                 say_conflicts(worker, &settlements, &answers);
-                worker.hand.settled(settlements.iter().map(|s| s.lease.token));
-                return Vec::new();
+                let refused = stale(settlements, &answers);
+                if refused.is_empty() || !has_lost_data(worker, offered).await {
+                    // Normal after a reclaim: nothing was changed, and the store counts them.
+                    worker.outage.late(refused.len() as u64);
+                    worker.hand.settled(refused.iter().map(|s| s.lease.token));
+                    return Vec::new();
+                }
+                settlements = refused;
             }
             Err(StoreError::Invalid(message))
                 if settlements.len() == 1 && settlements[0].effects.is_some() =>
@@ -120,6 +125,39 @@ async fn write_outcomes(worker: &Worker, mut settlements: Vec<Settlement>) -> Ve
             }
         }
     }
+}
+
+/// One call, while nobody offers jobs. What it settled has left the hand before that may begin.
+async fn settle_once(worker: &Worker, settlements: &mut [Settlement]) -> Result<Vec<Settled>, StoreError> {
+    let _nobody_offers = worker.memory.undisturbed().await;
+    worker.hand.name_records(settlements);
+    let answers = worker.store.settle(settlements).await?;
+    let done = settlements.iter().zip(&answers).filter(|(_, answer)| **answer != Settled::Stale);
+    worker.hand.settled(done.map(|(settlement, _)| settlement.lease.token));
+    Ok(answers)
+}
+
+/// Those that were refused.
+fn stale(settlements: Vec<Settlement>, answers: &[Settled]) -> Vec<Settlement> {
+    let answered = settlements.into_iter().zip(answers);
+    answered.filter(|(_, answer)| **answer == Settled::Stale).map(|(settlement, _)| settlement).collect()
+}
+
+/// Whether the hand was offered to the store since `offered` times, because it has lost data: then its leases are there again.
+/// Asks with a heartbeat, until there is an answer.
+async fn has_lost_data(worker: &Worker, offered: u64) -> bool {
+    let mut pace = Pace::default();
+    while worker.times_offered() == offered {
+        worker.progress.settle();
+        match worker.beat().await {
+            Ok(_) => break,
+            Err(error) => {
+                worker.outage.failed("heartbeat", &error);
+                tokio::time::sleep(pace.failed()).await;
+            }
+        }
+    }
+    worker.times_offered() != offered
 }
 
 /// What a job did cannot be written, and could not the next time either: it has not completed.

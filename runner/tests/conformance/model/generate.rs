@@ -162,6 +162,7 @@ fn claim(random: &mut Random, model: &Model, crew: &Crew) -> ClaimRequest {
         look_ahead_ms: random.pick(&[0, 5, 20, 2 * FAR_MS]),
         suspect: random.below(3) > 0,
         first_token: runner.next_token,
+        beat: 0,
     }
 }
 

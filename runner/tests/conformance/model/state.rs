@@ -50,6 +50,8 @@ pub(super) struct Model {
     pub(super) buckets: BTreeMap<Name, BTreeMap<String, ModelEntry>>,
     /// The last version that was seen of each key that ever was.
     pub(super) versions: BTreeMap<(Name, String), u64>,
+    /// The highest mark that a heartbeat has told.
+    pub(super) mark: u64,
     /// Those that are registered, with their last beat.
     pub(super) sessions: BTreeMap<SessionId, u64>,
     /// What this step added to each finished index, and what may be kept there.
