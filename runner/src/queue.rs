@@ -589,6 +589,15 @@ impl StoreError {
     }
 }
 
+/// A store of which nobody asks anything, for the tests of those who only pass one on.
+#[cfg(test)]
+pub(crate) fn unused() -> Arc<dyn Store> {
+    let path = std::env::temp_dir().join("hourhand-unused.db");
+    let name = Name::new("unused").expect("a name");
+    let store = sqlite::SqliteStore::open(&path, &name, sqlite::SqliteOptions::default());
+    Arc::new(store.expect("a path"))
+}
+
 /// What holds the jobs of one namespace.
 ///
 /// Every call has a deadline and may fail with [`StoreError`]. Every call is atomic: it does all of what

@@ -5,7 +5,6 @@ use crate::clock::monotonic;
 use crate::job::{Job, Priority};
 use crate::names::JobId;
 use crate::outcome::Outcome;
-use crate::queue::sqlite::{SqliteOptions, SqliteStore};
 use crate::queue::{IdMemory, Lane, Retention, SessionId};
 
 const MEBIBYTE: usize = 1 << 20;
@@ -34,19 +33,14 @@ fn held(claimed: &Arc<Claim>) -> InHand {
     InHand { claimed: Arc::clone(claimed), clock }
 }
 
-/// A run that nobody runs. Its store is never opened.
+/// A run that nobody runs.
 fn running(claimed: &Arc<Claim>) -> Arc<Running> {
-    let store = SqliteStore::open(
-        &std::env::temp_dir().join("hand.db"),
-        &Name::new("n").unwrap(),
-        SqliteOptions::default(),
-    );
     Arc::new(Running {
         claimed: Arc::clone(claimed),
         stop: StopSignal::new(),
         log: Arc::new(JobLog::new(10)),
         told: Told::default(),
-        store: Arc::new(store.unwrap()),
+        store: crate::queue::unused(),
         io: tokio::runtime::Handle::current(),
     })
 }
