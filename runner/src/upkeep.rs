@@ -91,9 +91,10 @@ impl Upkeep {
         }
         answer_recalls(&worker, &pulse.recalls);
         self.look_at_leases(&pulse).await?;
-        if was_lost {
-            // Once more: what others have taken is stopped before anything may make calls again.
+        if was_lost || worker.is_hand_unchecked() {
+            // Once more: what others have taken is stopped before anything may make calls again, or be claimed.
             self.look_at_leases(&pulse).await?;
+            worker.hand_is_checked();
             self.touch.beat(sent);
         }
         Ok(())

@@ -15,6 +15,8 @@ use crate::telemetry::Throttled;
 
 /// A claim at least so often, whatever is known: covers a lost signal.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The pause until somebody else has done what a claim waits for.
+const NAP: Duration = Duration::from_millis(20);
 /// Bounds of the look ahead, in milliseconds.
 const LOOK_AHEAD_MS: (u64, u64) = (2, 100);
 
@@ -176,7 +178,12 @@ impl Claimer {
     async fn beat_first(&mut self, worker: &Worker) -> Next {
         worker.progress.claim();
         match worker.beat().await {
-            Ok(_) => Next::AtOnce,
+            Ok(_) if worker.memory.claims_on().is_some() => Next::AtOnce,
+            Ok(_) => {
+                // The hand is looked through first.
+                worker.beat_wanted.notify_one();
+                Next::Pause(NAP)
+            }
             Err(error) => self.failed(worker, "heartbeat", &error),
         }
     }

@@ -31,6 +31,8 @@ struct State {
     witness: Witness,
     /// Why the hand is to be offered; nothing is claimed until it is.
     lost: Option<&'static str>,
+    /// Others took the session for lost: nothing is claimed until it is known which jobs in the hand they have.
+    unchecked: bool,
 }
 
 /// What became of the jobs that were offered.
@@ -46,7 +48,7 @@ impl Memory {
     /// The beat on which a claim may rely. `None` when a heartbeat must come first.
     pub(super) fn claims_on(&self) -> Option<u64> {
         let state = self.state.lock();
-        Some(state.witness.beat()).filter(|beat| *beat > 0 && state.lost.is_none())
+        Some(state.witness.beat()).filter(|beat| *beat > 0 && state.lost.is_none() && !state.unchecked)
     }
 
     /// A claim was answered with this beat.
@@ -75,8 +77,10 @@ impl Worker {
         let _ = self.started_ms.compare_exchange(0, pulse.now_us / 1_000, SeqCst, SeqCst);
         let lost = {
             let mut state = self.memory.state.lock();
-            if let Sight::WentBack(why) = state.witness.see(told, &pulse) {
-                state.lost = Some(why);
+            match state.witness.see(told, &pulse) {
+                Sight::WentBack(why) => state.lost = Some(why),
+                Sight::Forgotten => state.unchecked = !self.hand.is_empty(),
+                Sight::AsTold => {}
             }
             state.lost
         };
@@ -85,6 +89,16 @@ impl Worker {
             self.memory.state.lock().lost = None;
         }
         Ok(pulse)
+    }
+
+    /// Whether others may have taken what is in the hand, because they took this session for lost.
+    pub(crate) fn is_hand_unchecked(&self) -> bool {
+        self.memory.state.lock().unchecked
+    }
+
+    /// What others have is let go.
+    pub(crate) fn hand_is_checked(&self) {
+        self.memory.state.lock().unchecked = false;
     }
 
     /// How often this runner has offered its hand to a store that had lost data.

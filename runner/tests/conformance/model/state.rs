@@ -134,6 +134,7 @@ impl Model {
             (Op::Reclaim(leases, dead), Answer::Reclaimed(answer)) => {
                 self.reclaim(leases, *dead, answer, now)
             }
+            (Op::Offer(jobs), Answer::Offered(answers, leases)) => self.offer(jobs, answers, leases, now),
             (Op::Cancel(jobs, retention), Answer::Verdicts(verdicts)) => {
                 self.each(jobs, verdicts, |model, key| model.cancel(key, *retention, now))
             }
@@ -233,6 +234,9 @@ impl Model {
             }
             (Op::Cancel(jobs, _) | Op::Requeue(jobs) | Op::Delete(jobs), _) => {
                 keys.extend(jobs.iter().map(key_of));
+            }
+            (Op::Offer(jobs), _) => {
+                keys.extend(jobs.iter().map(|of| (of.job.queue.clone(), of.job.id.clone())));
             }
             (Op::Reschedule(job, _), _) => keys.extend([key_of(job)]),
             (Op::Refused(op), _) => return self.touched(op, answer),
