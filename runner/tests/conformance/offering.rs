@@ -179,18 +179,19 @@ pub(crate) async fn a_lost_job_is_made_again_as_it_was<B: Bed>(bed: B) {
         ..job_with_id("a", "full")
     };
     enqueue_all(store, &[job("b"), full.clone(), job("b"), job_with_id("b", "tried")]).await;
-    enqueue_one(store, &NewJob { due: Due::In(5_000), ..job("b") }).await;
+    enqueue_one(store, &job_with_id("b", "later")).await;
     let mut hand = Hand::new(store, "s");
     hand.beat().await;
     let lanes = hand.request(&["b"], 5).lanes;
     let of_q = hourhand::queue::Lane { queue: name("q"), kind: name("a") };
     let lanes = [lanes, vec![hourhand::queue::LaneClaim::new(of_q, 5)]].concat();
     for job in hand.claim(&["b"], 5).await {
-        hand.settle(
-            &job,
-            if job.job.id == id("tried") { retry(0) } else { Outcome::Released { message: None } },
-        )
-        .await;
+        let end = match job.job.id.as_str() {
+            "tried" => retry(0),
+            "later" => retry(5_000),
+            _ => Outcome::Released { message: None },
+        };
+        hand.settle(&job, end).await;
     }
     let request =
         ClaimRequest { lanes: lanes.clone(), ahead_max: 1, look_ahead_ms: 10_000, ..hand.request(&[], 5) };
@@ -268,16 +269,27 @@ pub(crate) async fn a_lost_job_whose_number_is_anothers_gets_a_new_one<B: Bed>(b
 
 pub(crate) async fn what_is_somebody_elses_by_now_stays_as_it_is<B: Bed>(bed: B) {
     let store = bed.store();
-    let ids =
-        ["theirs", "done", "dead", "reclaimed", "tried", "cancelled", "remembered", "newer", "other-kind"];
+    let ids = [
+        "theirs",
+        "done",
+        "dead",
+        "reclaimed",
+        "tried",
+        "cancelled",
+        "remembered",
+        "called-off",
+        "newer",
+        "other-kind",
+    ];
     let wanted: Vec<NewJob> = ids.iter().map(|text| job_with_id("a", text)).collect();
     enqueue_all(store, &wanted).await;
     let made = enqueue_one(store, &job("a")).await;
     let backup = bed.backup().await;
     let mut hand = Hand::new(store, "s");
-    let jobs = hand.claim(&["a"], 10).await;
+    let jobs = hand.claim(&["a"], 11).await;
+    assert_eq!(jobs.len(), 11);
     bed.go_back(&backup).await;
-
+    assert_eq!(store.cancel(&[job_ref("a", "called-off")], KEEP).await, Ok(vec![Verdict::Done]));
     let mut other = Hand::new(store, "other");
     let theirs = other.claim(&["a"], 10).await;
     for job in &theirs {
