@@ -98,20 +98,26 @@ fn a_store_that_went_back_starts_nothing_twice(on: StoreKind) {
     let mut store = on.start_lasting();
     let here = Hourhand::new(&store.url(), &["nap", "nonce"]);
     let runner = here.runner(&[]);
-    let waits: Vec<String> = (0..3).map(|_| nap(&here, 4_000, &["--delay", "1500ms"])).collect();
+    // Some end while the store is away, some run on when it is back.
+    let waits = [3_000, 9_000, 3_000].map(|ms| nap(&here, ms, &["--delay", "1500ms"]));
     let backup = store.backup();
-    let lost: Vec<String> =
-        [nap(&here, 4_000, &["--id", "chosen"]), nap(&here, 4_000, &[])].into_iter().collect();
+    let lost = [nap(&here, 5_000, &["--id", "chosen"]), nap(&here, 9_000, &[])];
     running(&here, 5);
     let gone = now_us();
+    if on == StoreKind::Redis {
+        store.take_away();
+        std::thread::sleep(Duration::from_secs(5));
+    }
     store.go_back(&backup);
     let fresh = here.ok(&["enqueue", "nonce", "null"]).trim().to_owned();
     here.job_in(&fresh, "completed", Duration::from_secs(6));
     let line = offered(&runner);
     assert!(line.contains("restored=5") && line.contains("taken=0"), "{line}");
-    running(&here, 5);
     for id in waits.iter().chain(&lost) {
         assert!(began_us(&here, id) < gone, "{id} ran to its end where it was");
+    }
+    for id in waits.iter().chain(&lost) {
+        assert!(here.ok(&["job", "logs", id]).contains("naps"), "the last word of its log is there");
     }
     let counts = here.counts("nap", "all are settled", PATIENCE, |q| q["running"] == 0);
     assert_eq!((&counts["completed_total"], &counts["failed_total"]), (&5.into(), &0.into()), "{counts:#}");
