@@ -36,7 +36,8 @@ pub(super) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Flags of every command")]
 pub(super) struct Common {
-    /// Where the jobs are: sqlite://path, redis://host:port/db or rediss://... [default: sqlite://hourhand.db]
+    /// Where the jobs are: sqlite://path, redis://host:port/db, rediss://..., or the primary that sentinels know,
+    /// redis+sentinel://host:port,host:port/master-name/db [default: sqlite://hourhand.db]
     #[arg(long, global = true, value_name = "URL")]
     store: Option<String>,
     /// What an acknowledged job survives in an sqlite store: full (a power cut) or normal (a crash) [default: full]
@@ -318,6 +319,7 @@ impl Cli {
         ];
         match &self.command {
             Command::Run(run) => all.extend(run.settings()),
+            Command::Enqueue(enqueue) => all.push(("wait_replicas", &enqueue.wait_replicas)),
             Command::Handler(HandlerCommand::List { handlers }) => all.push(("handlers", handlers)),
             Command::Handler(
                 HandlerCommand::Versions(of)

@@ -205,6 +205,7 @@ fn unsure(error: StoreError, batch: &Batch) -> Fault {
         StoreError::Unreachable(_) => {
             format!("{lines} may or may not have been taken: those with an id can be repeated safely")
         }
+        StoreError::Unreplicated(_) => format!("this is of {lines}"),
         _ => format!("{lines} were not taken"),
     };
     let mut fault = Fault::from(error);
