@@ -50,6 +50,16 @@ fn stderr(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
+/// Jobs that are spread over this time, all of them in the store before it begins.
+fn load(here: &Hourhand, count: usize, over_ms: usize) {
+    let line = |n: usize| {
+        let delay = n * over_ms / count;
+        format!("{{\"kind\":\"nonce\",\"id\":\"load{n}\",\"delay\":\"{delay}ms\",\"payload\":null}}\n")
+    };
+    std::fs::write(here.dir.path().join("load.ndjson"), (0..count).map(line).collect::<String>()).unwrap();
+    here.ok(&["enqueue", "--ndjson", "load.ndjson"]);
+}
+
 /// How many listen to wake-ups at a server.
 fn listeners(server: &RedisServer) -> u64 {
     let answer = at_redis::command(server, &["PUBSUB", "NUMSUB", "hourhand:{0}:wake"]);
@@ -84,9 +94,10 @@ fn a_primary_that_dies_under_load_costs_seconds_and_no_restart() {
     assert!(runner.log().contains(&format!("{MASTER}/0 (namespace hourhand)")), "{}", runner.log());
     let (acknowledged, over) = (Acknowledged::default(), AtomicBool::new(false));
     let before = watched.servers[0].port();
+    load(&here, 2_000, 6_000);
     std::thread::scope(|scope| {
         scope.spawn(|| acknowledged.enqueue_until(&here, &over));
-        eventually("there is load", Duration::from_secs(20), || (acknowledged.count() > 20).then_some(()));
+        eventually("there is load", Duration::from_secs(20), || (acknowledged.count() > 40).then_some(()));
         watched.servers[0].kill();
         watched.wait_for_another(before);
         let so_far = acknowledged.count();
@@ -97,17 +108,21 @@ fn a_primary_that_dies_under_load_costs_seconds_and_no_restart() {
     });
     let primary = watched.primary().expect("a primary");
     works_on(&here, &runner, primary, 1);
-    here.counts("nonce", "all end", Duration::from_secs(20), |q| q["scheduled"] == 0 && q["ready"] == 0 && q["running"] == 0);
+    here.counts("nonce", "all end", Duration::from_secs(20), |q| {
+        q["scheduled"] == 0 && q["ready"] == 0 && q["running"] == 0
+    });
     // A replica has what the primary had written, but for the last moments of it.
     let there: BTreeSet<String> =
         here.all_jobs(&[]).iter().map(|job| job["id"].as_str().unwrap().to_owned()).collect();
+    assert_eq!(there.iter().filter(|id| id.starts_with("load")).count(), 2_000, "what is old is everywhere");
+    assert_eq!(here.all_jobs(&["--state", "dead"]), Vec::<serde_json::Value>::new());
     let lost = acknowledged.0.lock().unwrap().difference(&there).count();
     println!("{} enqueues acknowledged, {lost} lost with the primary", acknowledged.count());
     assert!(lost <= 5, "{lost} lost although the replicas were in step");
 }
 
 #[test]
-fn a_primary_that_is_demoted_under_load_is_left_at_once() {
+fn a_primary_that_is_replaced_under_load_is_left_at_once() {
     let passwords = Passwords { servers: "S3cr3t-a", sentinel: "S3cr3t-b" };
     let watched = Watched::start_with(1, Some(passwords));
     let here = Hourhand::new(&watched.url(None), &["nonce"]);
@@ -119,9 +134,11 @@ fn a_primary_that_is_demoted_under_load_is_left_at_once() {
         eventually("there is load", Duration::from_secs(20), || (acknowledged.count() > 10).then_some(()));
         watched.fail_over();
         watched.wait_for_another(before);
-        eventually("the old primary is a replica", Duration::from_secs(20), || {
-            info(&watched.servers[0], "replication").contains("role:slave").then_some(())
-        });
+        // For some ten seconds the old one does not know yet, and takes whatever it is given.
+        here.ok(&["enqueue", "nonce", "null", "--id", "switched"]);
+        here.job_in("switched", "completed", RESUMES_WITHIN);
+        let role = info(&watched.servers[0], "replication").contains("role:master");
+        println!("the old primary still takes itself for one: {role}");
         let so_far = acknowledged.count();
         eventually("enqueues are taken again", RESUMES_WITHIN, || {
             (acknowledged.count() > so_far + 5).then_some(())
@@ -129,8 +146,32 @@ fn a_primary_that_is_demoted_under_load_is_left_at_once() {
         over.store(true, Ordering::Relaxed);
     });
     works_on(&here, &runner, watched.primary().expect("a primary"), 1);
-    assert_eq!(listeners(&watched.servers[0]), 0, "nobody listens to a replica");
-    here.counts("nonce", "all end", Duration::from_secs(20), |q| q["scheduled"] == 0 && q["ready"] == 0 && q["running"] == 0);
+    assert_eq!(listeners(&watched.servers[0]), 0, "nobody listens to the old one");
+    here.counts("nonce", "all end", Duration::from_secs(20), |q| {
+        q["scheduled"] == 0 && q["ready"] == 0 && q["running"] == 0
+    });
+}
+
+#[test]
+fn a_primary_that_hangs_is_left_within_a_calls_deadline() {
+    let watched = Watched::start_to_hang();
+    let here = Hourhand::new(&watched.url(None), &["nonce"]);
+    let runner = here.runner(&[]);
+    let old = &watched.servers[0];
+    let mut client = old.client();
+    std::thread::scope(|scope| {
+        // It keeps its connections and answers nobody, as a machine that is gone would.
+        scope.spawn(move || {
+            let _: redis::RedisResult<()> = redis::cmd("DEBUG").arg("SLEEP").arg(10).query(&mut client);
+        });
+        let primary = watched.wait_for_another(old.port());
+        let cpu = runner.cpu();
+        here.ok(&["enqueue", "nonce", "null", "--id", "meanwhile"]);
+        here.job_in("meanwhile", "completed", Duration::from_secs(10));
+        let used = runner.cpu() - cpu;
+        assert!(used < Duration::from_secs(2), "{used:?} of CPU while the old primary hung");
+        works_on(&here, &runner, primary, 1);
+    });
 }
 
 #[test]
@@ -207,5 +248,9 @@ fn mistakes_in_the_url_of_sentinels_are_told_without_its_secrets() {
         .output()
         .expect("run the binary");
     assert_eq!(embedded.status.code(), Some(2));
-    assert!(stderr(&embedded).contains("--wait-replicas: only a Redis store has replicas"), "{}", stderr(&embedded));
+    assert!(
+        stderr(&embedded).contains("--wait-replicas: only a Redis store has replicas"),
+        "{}",
+        stderr(&embedded)
+    );
 }

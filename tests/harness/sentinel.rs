@@ -35,16 +35,24 @@ impl Watched {
         Self::start_with(replicas, None)
     }
 
-    /// The same, with these passwords.
+    /// A primary with one replica, which can be told to hang (`DEBUG SLEEP`).
+    pub fn start_to_hang() -> Self {
+        Self::launch(1, &["--enable-debug-command", "local"], None)
+    }
+
+    /// As [`start`](Self::start), with these passwords.
     pub fn start_with(replicas: usize, passwords: Option<Passwords<'_>>) -> Self {
+        Self::launch(replicas, &[], passwords)
+    }
+
+    fn launch(replicas: usize, more: &[&str], passwords: Option<Passwords<'_>>) -> Self {
         let password = passwords.as_ref().map(|all| all.servers.to_owned());
-        let mut args = vec!["--repl-diskless-sync-delay", "0"];
+        let mut args = [&["--repl-diskless-sync-delay", "0"], more].concat();
         if let Some(password) = &password {
             args.extend(["--requirepass", password, "--masterauth", password]);
         }
-        let start = |more: &[&str]| {
-            RedisServer::start_with_secret(&[&args[..], more].concat(), password.as_deref())
-        };
+        let start =
+            |more: &[&str]| RedisServer::start_with_secret(&[&args[..], more].concat(), password.as_deref());
         let primary = start(&[]);
         let port = primary.port().to_string();
         let mut servers = vec![primary];
@@ -56,7 +64,11 @@ impl Watched {
                 info(replica, "replication").contains("master_link_status:up").then_some(())
             });
         }
-        let sentinel = Sentinel::start(servers[0].port(), passwords);
+        let lines = passwords.as_ref().map_or(String::new(), |all| {
+            format!("requirepass {}\nsentinel auth-pass {MASTER} {}\n", all.sentinel, all.servers)
+        });
+        let own = passwords.map(|all| all.sentinel.to_owned());
+        let sentinel = Sentinel::start(servers[0].port(), &lines, own);
         let watched = Self { servers, sentinel, password };
         eventually("the sentinel knows the replicas", PATIENCE, || {
             let text = format!("{:?}", watched.sentinel.ask(&["SENTINEL", "REPLICAS", MASTER]));
@@ -110,7 +122,8 @@ pub fn info(server: &RedisServer, section: &str) -> String {
     redis::from_redis_value(at_redis::command(server, &["INFO", section])).expect("text")
 }
 
-struct Sentinel {
+/// A running sentinel.
+pub struct Sentinel {
     child: Child,
     port: u16,
     password: Option<String>,
@@ -118,16 +131,14 @@ struct Sentinel {
 }
 
 impl Sentinel {
-    fn start(primary: u16, passwords: Option<Passwords<'_>>) -> Self {
+    /// A sentinel that watches the primary on this port, with more lines for its file, and the password in those.
+    pub fn start(primary: u16, lines: &str, password: Option<String>) -> Self {
         let dir = tempfile::tempdir().expect("a folder for the sentinel");
         let port = free_port();
-        let secrets = passwords.as_ref().map_or(String::new(), |all| {
-            format!("requirepass {}\nsentinel auth-pass {MASTER} {}\n", all.sentinel, all.servers)
-        });
         let text = format!(
             "port {port}\nbind 127.0.0.1\ndir {}\nsentinel monitor {MASTER} 127.0.0.1 {primary} 1\n\
              sentinel down-after-milliseconds {MASTER} {DOWN_AFTER_MS}\n\
-             sentinel failover-timeout {MASTER} 10000\n{secrets}",
+             sentinel failover-timeout {MASTER} 10000\n{lines}",
             dir.path().display()
         );
         // It keeps what it learns in this file.
@@ -142,7 +153,7 @@ impl Sentinel {
             .stderr(log)
             .spawn()
             .expect("redis-server is installed");
-        let this = Self { child, port, password: passwords.map(|all| all.sentinel.to_owned()), dir };
+        let this = Self { child, port, password, dir };
         eventually("the sentinel answers", PATIENCE, || this.client().map(drop));
         this
     }

@@ -229,10 +229,7 @@ fn show(out: &mut Out, details: &QueueDetails<'_>) {
             "ever",
             format!(
                 "{} enqueued, {} completed, {} attempts failed, {} dead letters dropped by a limit",
-                queue.enqueued_total,
-                queue.completed_total,
-                queue.failed_total,
-                queue.dead_dropped_total
+                queue.enqueued_total, queue.completed_total, queue.failed_total, queue.dead_dropped_total
             ),
         ),
         ("notes", notes(queue)),

@@ -46,7 +46,9 @@ impl StoreUrl {
             Some(("redis+sentinel" | "rediss+sentinel", _)) => {
                 (SENTINEL_FORM, redis::check_url(text).map(|()| None))
             }
-            _ => return Err(format!("expected {SQLITE_FORM}, {REDIS_FORM} or {SENTINEL_FORM}, got {shown:?}")),
+            _ => {
+                return Err(format!("expected {SQLITE_FORM}, {REDIS_FORM} or {SENTINEL_FORM}, got {shown:?}"));
+            }
         };
         let file = read.map_err(|problem| format!("expected {form}, got {shown:?}: {problem}"))?;
         Ok(Self { text: text.to_owned(), file })
@@ -176,7 +178,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<StoreSettings> {
     let namespace = reader.take("namespace", |t| Name::new(t).map_err(|e| e.to_string()));
     let namespace = namespace.or_else(|| Name::new(NAMESPACE_DEFAULT).ok())?;
     let durability = reader.take("durability", durability);
-    let wait_replicas = reader.take("wait_replicas", replicas);
+    let wait_replicas = reader.take("wait_replicas", replicas).unwrap_or(0);
     let url = match reader.origin("store") {
         Some(_) => reader.take("store", StoreUrl::new)?,
         None => StoreUrl::new(STORE_DEFAULT).ok()?,
@@ -192,6 +194,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<StoreSettings> {
         return None;
     }
     if url.file().is_some()
+        && wait_replicas > 0
         && let Some(origin) = reader.origin("wait_replicas")
     {
         reader.problems.push(format!(
@@ -201,13 +204,13 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<StoreSettings> {
         ));
         return None;
     }
-    let wait_replicas = wait_replicas.unwrap_or(0);
     Some(StoreSettings { url, namespace, durability: durability.unwrap_or_default(), wait_replicas })
 }
 
 fn replicas(text: &str) -> Result<u32, String> {
     let number = text.parse().ok().filter(|number| *number <= REPLICAS_MAX);
-    number.ok_or_else(|| format!("expected a whole number of replicas from 0 to {REPLICAS_MAX}, got {text:?}"))
+    number
+        .ok_or_else(|| format!("expected a whole number of replicas from 0 to {REPLICAS_MAX}, got {text:?}"))
 }
 
 fn durability(text: &str) -> Result<Durability, String> {

@@ -265,8 +265,12 @@ fn replicas_that_the_store_has_not_got_are_refused() {
     assert_eq!(settings.store.wait_replicas, 2);
     for text in ["some", "-1", "101", "1.5", ""] {
         let problems = run(&[("wait_replicas", text)], &[redis], "").expect_err(text).to_string();
-        assert!(problems.starts_with("--wait-replicas: expected a whole number of replicas from 0 to 100"), "{problems}");
+        assert!(
+            problems.starts_with("--wait-replicas: expected a whole number of replicas from 0 to 100"),
+            "{problems}"
+        );
     }
+    assert!(run(&[], &[], "wait_replicas = 0\n").is_ok(), "there is nobody to wait for");
     let text = run(&[], &[], "wait_replicas = 1\n").expect_err("embedded").to_string();
     assert!(text.starts_with("hourhand.toml:1: wait_replicas: only a Redis store has replicas"), "{text}");
     assert!(text.contains("the store is sqlite://hourhand.db (by default)"), "{text}");
@@ -278,7 +282,10 @@ fn the_url_of_sentinels_is_read_and_shown_without_its_secrets() {
         ("redis+sentinel://a,b:1/mymaster", "redis+sentinel://a,b:1/mymaster"),
         ("rediss+sentinel://u:S3cr3t@a/m/2", "rediss+sentinel://***@a/m/2"),
         ("redis+sentinel://a/m?sentinel_password=S3cr3t", "redis+sentinel://a/m?***"),
-        ("redis+sentinel://u:S3cr3t@a/m/2?sentinel_user=x&sentinel_password=S3cr3t", "redis+sentinel://***@a/m/2?***"),
+        (
+            "redis+sentinel://u:S3cr3t@a/m/2?sentinel_user=x&sentinel_password=S3cr3t",
+            "redis+sentinel://***@a/m/2?***",
+        ),
     ] {
         let store = StoreUrl::new(url).expect("valid");
         assert_eq!((store.to_string().as_str(), store.has_secret()), (shown, url != shown));

@@ -35,7 +35,9 @@ async fn dead_and_dropped(store: &dyn Store) -> BTreeMap<String, (u64, u64)> {
     counted
 }
 
-pub(crate) async fn of_ten_thousand_and_fifty_dead_letters_fifty_are_over_the_cap_and_counted<B: Bed>(bed: B) {
+pub(crate) async fn of_ten_thousand_and_fifty_dead_letters_fifty_are_over_the_cap_and_counted<B: Bed>(
+    bed: B,
+) {
     let store = bed.store();
     let cap = Retention { count: Some(10_000), ..Retention::DEAD };
     end(store, "capped", 10_050, dead(), cap).await;

@@ -46,9 +46,11 @@ impl Address {
     }
 }
 
-pub(super) const ESCAPES: &str = "a # / ? @ or % in a user name or password is written %23 %2F %3F %40 or %25";
+pub(super) const ESCAPES: &str =
+    "a # / ? @ or % in a user name or password is written %23 %2F %3F %40 or %25";
 
-const SEVERAL: &str = "several hosts are those of sentinels: redis+sentinel://host:port,host:port/master-name";
+const SEVERAL: &str =
+    "several hosts are those of sentinels: redis+sentinel://host:port,host:port/master-name";
 
 /// A host as it stands in a URL.
 fn bracketed(host: &str) -> String {

@@ -135,7 +135,10 @@ mod tests {
             let error = answer(text);
             assert_eq!(consequence(&error), Consequence::Reconnect, "{text}");
             let told = store_error(&error, "redis://h:6379/0");
-            assert!(matches!(&told, StoreError::NotReady(said) if said.contains("redis://h:6379/0")), "{told:?}");
+            assert!(
+                matches!(&told, StoreError::NotReady(said) if said.contains("redis://h:6379/0")),
+                "{told:?}"
+            );
         }
     }
 

@@ -60,7 +60,7 @@ pub(super) struct Link {
     place: String,
     call_timeout: Duration,
     connect_timeout: Duration,
-    live: Mutex<Live>,
+    live: Arc<Mutex<Live>>,
     /// How often the connection was opened anew.
     renewals: watch::Sender<u64>,
 }
@@ -72,7 +72,13 @@ struct Live {
     connection: Option<MultiplexedConnection>,
     /// The primary that the sentinels told last.
     server: Option<String>,
+    /// When they told it, or were asked whether it still is.
+    asked: Option<Monotonic>,
 }
+
+/// While there are calls, a sentinel is asked so often whether the primary still is the same: one that was replaced while it
+/// was well takes writes for seconds more, and forgets them when it becomes a replica.
+const ASK_EVERY: Duration = Duration::from_secs(1);
 
 impl Link {
     /// Does not connect yet. `place` is host, port and database (with sentinels: theirs, and the primary's name), for people.
@@ -82,7 +88,7 @@ impl Link {
         call_timeout: Duration,
         connect_timeout: Duration,
     ) -> Self {
-        let (live, renewals) = (Mutex::default(), watch::Sender::new(0));
+        let (live, renewals) = (Arc::default(), watch::Sender::new(0));
         Self { target, place, call_timeout, connect_timeout, live, renewals }
     }
 
@@ -110,7 +116,9 @@ impl Link {
     pub(super) async fn server(&self) -> Result<Client, StoreError> {
         match &self.target {
             Target::One(client) => Ok(client.clone()),
-            Target::Sentinels(_) => self.within(self.connect_timeout, self.open(self.connect_timeout)).await.map(|o| o.client),
+            Target::Sentinels(_) => {
+                self.within(self.connect_timeout, self.open(self.connect_timeout)).await.map(|o| o.client)
+            }
         }
     }
 
@@ -198,8 +206,9 @@ impl Link {
         let patience = left(deadline).min(self.connect_timeout);
         let opening = async {
             let mut live = self.live.lock().await;
-            if let Some(connection) = &live.connection {
-                return Ok((live.number, connection.clone()));
+            if let Some(connection) = live.connection.clone() {
+                self.look_around(&mut live);
+                return Ok((live.number, connection));
             }
             let opened = self.open(patience).await?;
             live.take(&opened, &self.place);
@@ -236,6 +245,24 @@ impl Link {
         }
     }
 
+    /// Sees to it, every now and then, that a connection to a server that is not the primary any more is dropped, for the next
+    /// call to find the new one. Nobody waits for the answer.
+    fn look_around(&self, live: &mut Live) {
+        let (Target::Sentinels(sentinels), Some(server)) = (&self.target, &live.server) else { return };
+        let now = monotonic();
+        if live.asked.is_some_and(|asked| now.duration_since(asked) < ASK_EVERY) {
+            return;
+        }
+        live.asked = Some(now);
+        let (number, server) = (live.number, server.clone());
+        let (sentinels, live) = (Arc::clone(sentinels), Arc::clone(&self.live));
+        tokio::spawn(async move {
+            if sentinels.name_another_than(&server).await {
+                live.lock().await.forget(number);
+            }
+        });
+    }
+
     async fn open(&self, patience: Duration) -> Result<Opened, StoreError> {
         match &self.target {
             Target::One(client) => {
@@ -248,10 +275,7 @@ impl Link {
 
     /// Drops the live connection, if it is still the one of this number.
     pub(super) async fn forget(&self, number: u64) {
-        let mut live = self.live.lock().await;
-        if live.number == number {
-            live.connection = None;
-        }
+        self.live.lock().await.forget(number);
     }
 
     fn no_answer(&self) -> StoreError {
@@ -270,6 +294,13 @@ impl Live {
             tracing::info!(store = place, from, to, "the primary has changed");
         }
         self.server.clone_from(&opened.server);
+        self.asked = Some(monotonic());
+    }
+
+    fn forget(&mut self, number: u64) {
+        if self.number == number {
+            self.connection = None;
+        }
     }
 }
 

@@ -63,7 +63,10 @@ impl Replicas {
         let why = match timeout(Duration::from_millis(patience_ms) + REPLY_PATIENCE, call).await {
             Ok(Ok((have,))) if have >= self.wanted => return Ok(()),
             Ok(Ok((have,))) => {
-                return Err(self.too_few(&format!("only {have} of {} replicas have it after {patience_ms} ms", self.wanted)));
+                return Err(self.too_few(&format!(
+                    "only {have} of {} replicas have it after {patience_ms} ms",
+                    self.wanted
+                )));
             }
             Ok(Err(error)) => store_error(&error, self.link.place()).text().to_owned(),
             Err(_) => "no answer in time".to_owned(),

@@ -1,14 +1,14 @@
 //! Finding the primary by its sentinels: they are asked in turn, and whom they name is taken only if it is a primary in
 //! its own eyes too, since a sentinel may not have heard yet.
 //!
-//! Nothing is remembered but which sentinel answered last, so that whoever connects anew is led to where the primary
-//! is then. A connection attempt goes through the list once: its caller tries again, at its own pace.
+//! No address is remembered, so that whoever connects anew is led to where the primary is then. A connection attempt goes through the list once: its caller tries again, at its own pace.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
+use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
-use redis::{Client, ConnectionAddr, ConnectionInfo, RedisError};
+use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, RedisError};
 use tokio::time::timeout;
 
 use super::dial::{connect, dial_primary};
@@ -32,7 +32,12 @@ pub(super) struct Sentinels {
 struct Sentinel {
     client: Client,
     place: String,
+    /// A connection that has answered: taken for each question, and put back with its answer.
+    kept: Mutex<Option<MultiplexedConnection>>,
 }
+
+/// How long a sentinel may take to say whether the primary still is the same.
+const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
 impl Sentinels {
     /// Does not connect.
@@ -45,7 +50,7 @@ impl Sentinels {
             .into_iter()
             .map(|address| {
                 let place = format!("sentinel {}", address.host_and_port());
-                Ok(Sentinel { client: client(address.info, tls)?, place })
+                Ok(Sentinel { client: client(address.info, tls)?, place, kept: Mutex::default() })
             })
             .collect::<Result<_, RedisError>>()?;
         Ok(Self { sentinels, master, server, tls, first: AtomicUsize::new(0) })
@@ -90,16 +95,42 @@ impl Sentinels {
         Err(no_primary(place, &faults))
     }
 
+    /// Whether the sentinel that answered last names another primary now. One that is silent names nobody, and the next one
+    /// is asked the next time.
+    pub(super) async fn name_another_than(&self, server: &str) -> bool {
+        let index = self.first.load(Relaxed);
+        let sentinel = &self.sentinels[index];
+        match in_time(ANSWERS_WITHIN, &sentinel.place, self.ask(sentinel)).await {
+            Ok((host, port)) => format!("{host}:{port}") != server,
+            Err(_) => {
+                self.first.store((index + 1) % self.sentinels.len(), Relaxed);
+                false
+            }
+        }
+    }
+
     /// Where a sentinel thinks that the primary is.
     async fn ask(&self, sentinel: &Sentinel) -> Result<(String, u16), StoreError> {
         let place = &sentinel.place;
-        let mut connection = connect(&sentinel.client, place).await?;
-        let asked: Result<Option<(String, u16)>, RedisError> = redis::cmd("SENTINEL")
-            .arg("get-master-addr-by-name")
-            .arg(&self.master)
-            .query_async(&mut connection)
-            .await;
-        match asked {
+        let kept = sentinel.kept.lock().take();
+        let mut answer = None;
+        if let Some(mut kept) = kept {
+            // It may have been closed meanwhile: then a new one is asked.
+            answer = self.question().query_async(&mut kept).await.ok().map(|named| (named, kept));
+        }
+        let named: Result<Option<(String, u16)>, RedisError> = match answer {
+            Some((named, kept)) => {
+                *sentinel.kept.lock() = Some(kept);
+                Ok(named)
+            }
+            None => {
+                let mut fresh = connect(&sentinel.client, place).await?;
+                let named = self.question().query_async(&mut fresh).await;
+                *sentinel.kept.lock() = named.is_ok().then_some(fresh);
+                named
+            }
+        };
+        match named {
             Ok(Some(named)) => Ok(named),
             Ok(None) => Err(StoreError::Refused(format!("{place} knows no master named {}", self.master))),
             Err(error) if error.code() == Some("ERR") => {
@@ -107,6 +138,12 @@ impl Sentinels {
             }
             Err(error) => Err(store_error(&error, place)),
         }
+    }
+
+    fn question(&self) -> Cmd {
+        let mut question = redis::cmd("SENTINEL");
+        question.arg("get-master-addr-by-name").arg(&self.master);
+        question
     }
 
     async fn dial(
@@ -120,7 +157,8 @@ impl Sentinels {
         } else {
             ConnectionAddr::Tcp(host, port)
         };
-        let client = client(self.server.clone().set_addr(addr), self.tls).map_err(|error| store_error(&error, place))?;
+        let client = client(self.server.clone().set_addr(addr), self.tls)
+            .map_err(|error| store_error(&error, place))?;
         let connection = dial_primary(&client, place).await?;
         Ok((client, connection))
     }
@@ -145,5 +183,9 @@ async fn in_time<T>(
 fn no_primary(place: &str, faults: &[StoreError]) -> StoreError {
     let said: Vec<&str> = faults.iter().map(StoreError::text).collect();
     let text = format!("{place}: no primary found: {}", said.join("; "));
-    if faults.iter().any(StoreError::is_passing) { StoreError::Unreachable(text) } else { StoreError::Refused(text) }
+    if faults.iter().any(StoreError::is_passing) {
+        StoreError::Unreachable(text)
+    } else {
+        StoreError::Refused(text)
+    }
 }

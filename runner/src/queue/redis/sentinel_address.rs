@@ -127,7 +127,10 @@ mod tests {
     fn sentinels_name_and_database_are_read_and_shown() {
         for (url, place) in [
             ("redis+sentinel://a/mymaster", "redis+sentinel://a:26379/mymaster/0"),
-            ("redis+sentinel://a:1,b,[::1]:3,[::2]/m-1/7", "redis+sentinel://a:1,b:26379,[::1]:3,[::2]:26379/m-1/7"),
+            (
+                "redis+sentinel://a:1,b,[::1]:3,[::2]/m-1/7",
+                "redis+sentinel://a:1,b:26379,[::1]:3,[::2]:26379/m-1/7",
+            ),
             ("rediss+sentinel://u:p%2F@a/m/", "rediss+sentinel://a:26379/m/0"),
             ("redis+sentinel://:s@a/m?sentinel_user=u&sentinel_password=x", "redis+sentinel://a:26379/m/0"),
         ] {

@@ -161,7 +161,8 @@ fn trim_kept(tx: &Tx<'_>, queue: i64, letter: &str, batch: &Batch) -> Result<u64
             break;
         }
         (jobs, bytes) = (jobs.saturating_sub(1), bytes.saturating_sub(old.bytes));
-        dropped += u64::from(letter == letter_of(State::Dead) && old.expire_ms.is_none_or(|at| at > tx.now_ms));
+        dropped +=
+            u64::from(letter == letter_of(State::Dead) && old.expire_ms.is_none_or(|at| at > tx.now_ms));
         gone.drop(tx, old)?;
     }
     count_dropped(tx, queue, dropped)?;
