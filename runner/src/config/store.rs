@@ -47,7 +47,9 @@ impl StoreUrl {
                 (SENTINEL_FORM, redis::check_url(text).map(|()| None))
             }
             _ => {
-                return Err(format!("expected {SQLITE_FORM}, {REDIS_FORM} or {SENTINEL_FORM}, got {shown:?}"));
+                return Err(format!(
+                    "expected {SQLITE_FORM}, {REDIS_FORM} or {SENTINEL_FORM}, got {shown:?}"
+                ));
             }
         };
         let file = read.map_err(|problem| format!("expected {form}, got {shown:?}: {problem}"))?;

@@ -115,7 +115,7 @@ fn target_of(url: &str) -> Result<(Target, String), String> {
         return Ok((Target::Sentinels(Arc::new(sentinels)), place));
     }
     let Address { info, place, tls } = Address::read(url)?;
-    Ok((Target::One(sentinel::client(info, tls).map_err(unfit)?), place))
+    Ok((Target::One(Arc::new(sentinel::client(info, tls).map_err(unfit)?)), place))
 }
 
 impl RedisStore {

@@ -32,7 +32,7 @@ pub(super) enum Repeat {
 #[derive(Clone)]
 pub(super) enum Target {
     /// At an address.
-    One(Client),
+    One(Arc<Client>),
     /// Wherever the sentinels say that the primary is.
     Sentinels(Arc<Sentinels>),
 }
@@ -41,7 +41,7 @@ pub(super) enum Target {
 pub(super) struct Opened {
     pub(super) connection: MultiplexedConnection,
     /// For more connections to the same server.
-    pub(super) client: Client,
+    pub(super) client: Arc<Client>,
     /// Host and port that the sentinels told.
     pub(super) server: Option<String>,
 }
@@ -113,9 +113,9 @@ impl Link {
     }
 
     /// What opens connections to the server as it is now: with sentinels, the primary.
-    pub(super) async fn server(&self) -> Result<Client, StoreError> {
+    pub(super) async fn server(&self) -> Result<Arc<Client>, StoreError> {
         match &self.target {
-            Target::One(client) => Ok(client.clone()),
+            Target::One(client) => Ok(Arc::clone(client)),
             Target::Sentinels(_) => {
                 self.within(self.connect_timeout, self.open(self.connect_timeout)).await.map(|o| o.client)
             }
@@ -267,7 +267,7 @@ impl Link {
         match &self.target {
             Target::One(client) => {
                 let connection = dial(client, &self.place).await?;
-                Ok(Opened { connection, client: client.clone(), server: None })
+                Ok(Opened { connection, client: Arc::clone(client), server: None })
             }
             Target::Sentinels(sentinels) => sentinels.open(&self.place, patience).await,
         }

@@ -3,6 +3,7 @@
 //!
 //! No address is remembered, so that whoever connects anew is led to where the primary is then. A connection attempt goes through the list once: its caller tries again, at its own pace.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
@@ -86,7 +87,7 @@ impl Sentinels {
             match in_time(left / 2, &server, self.dial(host, port, &server)).await {
                 Ok((client, connection)) => {
                     self.first.store(index, Relaxed);
-                    return Ok(Opened { connection, client, server: Some(server) });
+                    return Ok(Opened { connection, client: Arc::new(client), server: Some(server) });
                 }
                 Err(fault) => faults.push(fault),
             }
