@@ -57,7 +57,7 @@ fn a_stop_while_the_store_accepts_and_never_answers_ends_it() {
 }
 
 /// The ids of a process's children.
-fn children(pid: u32) -> Vec<u32> {
+pub(crate) fn children(pid: u32) -> Vec<u32> {
     let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
     let lists = tasks.filter_map(|task| fs::read_to_string(task.path().join("children")).ok());
     lists
@@ -65,7 +65,7 @@ fn children(pid: u32) -> Vec<u32> {
         .collect()
 }
 
-fn is_alive(pid: u32) -> bool {
+pub(crate) fn is_alive(pid: u32) -> bool {
     fs::read_to_string(format!("/proc/{pid}/stat")).is_ok_and(|stat| !stat.contains(") Z "))
 }
 

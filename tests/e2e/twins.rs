@@ -4,6 +4,8 @@ use std::time::Duration;
 
 use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
+use crate::harness::waiting::eventually;
+use crate::stopping_early::{children, is_alive};
 
 on_both_stores! {
     a_live_twin_in_another_container_is_not_robbed
@@ -44,7 +46,11 @@ fn a_container_that_starts_again_takes_its_jobs_back(on: StoreKind) {
         let id = format!("n{n}");
         here.ok(&["enqueue", "nap", r#"{"ms":1000}"#, "--id", &id, "--timeout", "30s"]);
         here.job_in(&id, "running", Duration::from_secs(10));
+        let inside = children(first.child.id());
         first.kill();
+        eventually("what was in the container is gone too", Duration::from_secs(10), || {
+            (!inside.iter().any(|pid| is_alive(*pid))).then_some(())
+        });
         let _again = here.runner_as_pid_1(&with(again_with)).expect("as before");
         let job = here.job_in(&id, "completed", Duration::from_secs(within + 1));
         assert_eq!((&job["attempt"], &job["crashes"]), (&2.into(), &1.into()), "{job:#}");
