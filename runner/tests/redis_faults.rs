@@ -2,6 +2,8 @@
 //!
 //! Each test has a server of its own, and a proxy in front of it where the network is at fault.
 
+#![allow(clippy::print_stdout, reason = "figures of a test")]
+
 #[path = "../../tests/harness/proxy.rs"]
 mod proxy;
 #[path = "../../tests/harness/redis_server.rs"]
