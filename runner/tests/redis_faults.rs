@@ -57,6 +57,7 @@ fn claim_of(kind: &str, session: &str, first_token: u64, due_max: usize) -> Clai
         look_ahead_ms: 0,
         suspect: true,
         first_token,
+        beat: 0,
     }
 }
 

@@ -18,6 +18,7 @@ mod cli_input;
 mod cli_jobs;
 mod contention;
 mod copying;
+mod data_lost;
 mod demo;
 mod dev;
 mod doctor;

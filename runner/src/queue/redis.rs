@@ -23,9 +23,9 @@ use crate::effects::{BucketSeen, StateEntry, StateFound};
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
-    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, Exported, Finding, Imported, JobRef, Lane,
-    LeaseSeen, ListQuery, LogWrite, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo, SessionId,
-    SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict, Wake,
+    AttemptLog, ClaimRequest, Claimed, ClaimedJob, Counts, Enqueued, Exported, Finding, Imported, JobRef,
+    Lane, LeaseSeen, ListQuery, LogWrite, Offered, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo,
+    SessionId, SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict, Wake,
 };
 
 mod address;
@@ -41,6 +41,7 @@ mod keys;
 mod link;
 mod list;
 mod logs;
+mod offer;
 mod operate;
 mod read;
 mod record;
@@ -218,6 +219,10 @@ impl Store for RedisStore {
 
     async fn reclaim(&self, leases: &[LeaseSeen], dead: Retention) -> Result<Reclaimed, StoreError> {
         self.reclaim_leases(leases, dead).await
+    }
+
+    async fn offer(&self, jobs: &[ClaimedJob]) -> Result<Vec<Offered>, StoreError> {
+        self.offer_jobs(jobs).await
     }
 
     async fn prune(&self) -> Result<Pruned, StoreError> {
