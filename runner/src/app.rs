@@ -50,7 +50,8 @@ const COMPILE_BYTES: (u64, u64) = (1 << 30, 4 << 30);
 pub fn open_store(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
     let (url, namespace) = (&settings.url, &settings.namespace);
     let Some(file) = url.file() else {
-        return Ok(Arc::new(RedisStore::connect(url.expose(), namespace, RedisOptions::default())?));
+        let options = RedisOptions { wait_replicas: settings.wait_replicas, ..RedisOptions::default() };
+        return Ok(Arc::new(RedisStore::connect(url.expose(), namespace, options)?));
     };
     let options = SqliteOptions { durability: settings.durability, ..SqliteOptions::default() };
     Ok(Arc::new(SqliteStore::open(file, namespace, options)?))

@@ -511,6 +511,8 @@ pub struct QueueCounts {
     pub completed_total: u64,
     /// Attempts ever failed.
     pub failed_total: u64,
+    /// Dead letters ever removed by a limit in number or bytes before their age was over.
+    pub dead_dropped_total: u64,
 }
 
 impl QueueCounts {
@@ -530,7 +532,13 @@ impl QueueCounts {
             enqueued_total: 0,
             completed_total: 0,
             failed_total: 0,
+            dead_dropped_total: 0,
         }
+    }
+
+    /// What counts for ever, in the order of [`copy::ExportedQueue::totals`].
+    pub(crate) fn totals(&self) -> [u64; 4] {
+        [self.enqueued_total, self.completed_total, self.failed_total, self.dead_dropped_total]
     }
 }
 
@@ -558,6 +566,9 @@ pub struct Pruned {
     pub ids: u64,
     /// True when the bound was reached and there is more to do.
     pub more: bool,
+    /// By queue, how many dead letters limits in number and bytes have ever dropped
+    /// ([`dead_dropped_total`](QueueCounts::dead_dropped_total)): of every queue, unless there is more to do.
+    pub dead_dropped: Vec<(Name, u64)>,
 }
 
 /// Why a store did not do what it was asked.
@@ -570,6 +581,10 @@ pub enum StoreError {
     /// been done.
     #[error("store out of reach: {0}")]
     Unreachable(String),
+    /// What was asked was done, but not on as many replicas as it should be by now: a fail-over may lose it. What has an id
+    /// can be repeated safely.
+    #[error("not on enough replicas: {0}")]
+    Unreplicated(String),
     /// The store answered that it cannot now: loading, read-only, busy. Nothing was done.
     #[error("store not ready: {0}")]
     NotReady(String),
@@ -583,9 +598,21 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// What happened, without the words that say what sort of error it is.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Invalid(text)
+            | Self::Unreachable(text)
+            | Self::Unreplicated(text)
+            | Self::NotReady(text)
+            | Self::Full(text)
+            | Self::Refused(text) => text,
+        }
+    }
+
     /// True when the same call may succeed later.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::NotReady(_) | Self::Full(_))
+        matches!(self, Self::Unreachable(_) | Self::Unreplicated(_) | Self::NotReady(_) | Self::Full(_))
     }
 }
 

@@ -16,10 +16,12 @@ use crate::queue::{
 use crate::sandbox::Stop;
 use crate::worker::Worker;
 
+mod dropped;
 mod observer;
 pub mod session_file;
 mod touch;
 
+use dropped::Dropped;
 use observer::Observer;
 use touch::Touch;
 
@@ -248,10 +250,17 @@ pub(crate) async fn anybody_works(worker: &Worker) -> Result<bool, StoreError> {
 
 /// Prunes step by step, at once while there is more.
 async fn prune_loop(worker: Arc<Worker>) {
+    let mut dropped = Dropped::default();
     while !worker.is_over() {
         let pause = match worker.store.prune().await {
             Ok(pruned) => {
                 worker.outage.succeeded("prune");
+                if let Some(line) = dropped.heard(&pruned, monotonic()) {
+                    tracing::warn!(
+                        dropped = line.dropped, queues = line.queues, queue = %line.queue, total = line.total,
+                        "dead letters were dropped by a limit (dead_count, dead_bytes) before their age"
+                    );
+                }
                 if pruned.more { Duration::from_millis(10) } else { PRUNE_EVERY }
             }
             Err(error) => {

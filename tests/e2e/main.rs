@@ -46,6 +46,7 @@ mod recovery;
 mod reload;
 mod reload_files;
 mod reports;
+mod sentinel;
 mod service;
 mod soak_handlers;
 mod stopping;

@@ -27,6 +27,7 @@ mod redis_inside;
 mod redis_wounds;
 mod remembering;
 mod retaining;
+mod retaining_dead;
 mod sessions;
 mod settling;
 mod sqlite_audit;
@@ -181,6 +182,9 @@ macro_rules! conformance {
                 the_memory_of_ids_is_bounded_in_bytes
                 dead_letters_without_a_cap_all_stay
                 a_deleted_job_leaves_nothing_to_count;
+            retaining_dead:
+                of_ten_thousand_and_fifty_dead_letters_fifty_are_over_the_cap_and_counted
+                dead_letters_that_a_limit_takes_are_counted_for_ever_and_no_others;
             operating:
                 cancel_ends_what_has_not_ended
                 requeue_brings_back_what_has_ended

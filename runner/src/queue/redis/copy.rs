@@ -122,10 +122,10 @@ impl RedisStore {
         let counts = self.count_all().await?;
         let items = counts.queues.into_iter().map(|queue| {
             Exported::Queue(ExportedQueue {
+                totals: queue.totals(),
                 queue: queue.queue,
                 kinds: queue.kinds,
                 paused: queue.paused,
-                totals: [queue.enqueued_total, queue.completed_total, queue.failed_total],
             })
         });
         Ok(Page { items: items.collect(), cursor: Some("state::0".to_owned()) })

@@ -193,13 +193,14 @@ impl<'a> Import<'a> {
         }
         let before = known(tx, &self.source, name)?;
         let mut added = before.iter().flat_map(|text| text.split(' ')).map(|n| n.parse().unwrap_or(0));
-        let added: [u64; 3] = std::array::from_fn(|_| added.next().unwrap_or(0));
-        let more: [u64; 3] = std::array::from_fn(|i| exported.totals[i].saturating_sub(added[i]));
+        let added: [u64; 4] = std::array::from_fn(|_| added.next().unwrap_or(0));
+        let more: [u64; 4] = std::array::from_fn(|i| exported.totals[i].saturating_sub(added[i]));
         tx.exec(
-            "UPDATE queues SET enqueued = enqueued + ?2, completed = completed + ?3, failed = failed + ?4 WHERE queue = ?1",
-            (queue, more[0], more[1], more[2]),
+            "UPDATE queues SET enqueued = enqueued + ?2, completed = completed + ?3, failed = failed + ?4, \
+             dropped = dropped + ?5 WHERE queue = ?1",
+            (queue, more[0], more[1], more[2], more[3]),
         )?;
-        let totals: Vec<String> = (0..3).map(|i| (added[i] + more[i]).to_string()).collect();
+        let totals: Vec<String> = (0..4).map(|i| (added[i] + more[i]).to_string()).collect();
         remember(tx, &self.source, name, &totals.join(" "))?;
         if before.is_some() {
             return Ok(Imported::There);

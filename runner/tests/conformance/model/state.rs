@@ -26,6 +26,8 @@ pub(super) struct Totals {
     pub(super) enqueued: u64,
     pub(super) completed: u64,
     pub(super) failed: u64,
+    /// Dead letters dropped by a limit, at least and at most: of one whose time is over just then nobody can tell.
+    pub(super) dropped: (u64, u64),
 }
 
 /// An id whose job has ended and is gone.
