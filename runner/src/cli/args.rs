@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::args_jobs::{DeadCommand, EnqueueArgs, JobCommand};
 use super::args_local::{DevArgs, NewArgs, TestArgs, TryArgs};
+use super::args_spool::{SpoolCommand, SpoolPlace};
 use super::args_state::StateCommand;
 use crate::config::LogFormat;
 use crate::names::Name;
@@ -68,6 +69,9 @@ pub(super) enum Command {
     Dev(DevArgs),
     /// Enqueue a job, or many from NDJSON
     Enqueue(Box<EnqueueArgs>),
+    /// Look at jobs that wait on this machine for their store, and hand them over
+    #[command(subcommand)]
+    Spool(SpoolCommand),
     /// Look at jobs and change them
     #[command(subcommand)]
     Job(JobCommand),
@@ -146,6 +150,11 @@ pub(super) struct RunArgs {
     /// Where this host's sessions hold their locks [default: hourhand in the user's state folder]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<String>,
+    /// Drain the spool of this machine: on or off [default: on if its folder is named]
+    #[arg(long, value_name = "SWITCH", num_args = 0..=1, require_equals = true, default_missing_value = "on", help_heading = "Spool")]
+    spool: Option<String>,
+    #[command(flatten)]
+    spool_place: SpoolPlace,
     /// How long completed and cancelled jobs are kept, or none for no limit [default: 1h]
     #[arg(long, value_name = "DURATION", help_heading = "Retention")]
     completed_age: Option<String>,
@@ -318,6 +327,8 @@ impl Cli {
         ];
         match &self.command {
             Command::Run(run) => all.extend(run.settings()),
+            Command::Enqueue(enqueue) => all.extend(enqueue.settings()),
+            Command::Spool(command) => all.extend(command.settings()),
             Command::Handler(HandlerCommand::List { handlers }) => all.push(("handlers", handlers)),
             Command::Handler(
                 HandlerCommand::Versions(of)
@@ -345,7 +356,7 @@ impl Cli {
 }
 
 impl RunArgs {
-    fn settings(&self) -> [(&'static str, &Option<String>); 20] {
+    fn settings(&self) -> [(&'static str, &Option<String>); 22] {
         [
             ("handlers", &self.handlers),
             ("handlers_scan", &self.handlers_scan),
@@ -359,6 +370,8 @@ impl RunArgs {
             ("memory_total", &self.memory_total),
             ("cache_dir", &self.cache_dir),
             ("state_dir", &self.state_dir),
+            ("spool", &self.spool),
+            ("spool_dir", &self.spool_place.spool_dir),
             ("completed_age", &self.completed_age),
             ("completed_count", &self.completed_count),
             ("completed_bytes", &self.completed_bytes),

@@ -46,6 +46,7 @@ mod read;
 mod rows;
 mod sessions;
 mod settle;
+pub mod spool;
 mod state;
 mod time;
 mod tx;
@@ -163,6 +164,11 @@ impl Store for SqliteStore {
             shared.namespace,
             shared.options.durability.as_str()
         )
+    }
+
+    fn address(&self) -> String {
+        let shared = &self.link.shared;
+        format!("sqlite://{} (namespace {})", files::settled(&shared.path).display(), shared.namespace)
     }
 
     async fn identity(&self) -> Result<String, StoreError> {

@@ -4,6 +4,7 @@
 //!
 //! It decides nothing about jobs. What may be sent again after a lost reply is said by the caller.
 
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -35,6 +36,8 @@ pub(super) struct Link {
     call_timeout: Duration,
     connect_timeout: Duration,
     live: Mutex<Live>,
+    /// Connections up to this number may be dead: a caller gave up waiting on one.
+    doubted: AtomicU64,
 }
 
 /// The live connection and its number: a caller that saw an old one fail must not drop a newer one.
@@ -52,7 +55,7 @@ impl Link {
         call_timeout: Duration,
         connect_timeout: Duration,
     ) -> Self {
-        Self { client, place, call_timeout, connect_timeout, live: Mutex::default() }
+        Self { client, place, call_timeout, connect_timeout, live: Mutex::default(), doubted: AtomicU64::new(0) }
     }
 
     pub(super) fn place(&self) -> &str {
@@ -104,7 +107,9 @@ impl Link {
     async fn send(&self, cmd: &Cmd, mut repeat: Repeat, deadline: Monotonic) -> Result<Value, Failed> {
         loop {
             let (number, mut connection) = self.connection(deadline).await.map_err(Failed::Store)?;
+            let unanswered = Unanswered { doubted: &self.doubted, number };
             let reply = timeout(left(deadline), cmd.query_async::<Value>(&mut connection)).await;
+            std::mem::forget(unanswered);
             let Ok(reply) = reply else {
                 self.forget(number).await;
                 return Err(Failed::Store(self.no_answer()));
@@ -135,7 +140,9 @@ impl Link {
         let patience = left(deadline).min(self.connect_timeout);
         let opened = timeout(patience, async {
             let mut live = self.live.lock().await;
-            if let Some(connection) = &live.connection {
+            if let Some(connection) = &live.connection
+                && live.number > self.doubted.load(Relaxed)
+            {
                 return Ok((live.number, connection.clone()));
             }
             let connection = self.open().await?;
@@ -207,6 +214,19 @@ impl Link {
 
     fn no_answer(&self) -> StoreError {
         StoreError::Unreachable(format!("no answer from {} in time", self.place))
+    }
+}
+
+/// A call on its way. Dropping it says that its caller has given up, with a deadline of its own: the connection may be
+/// dead, and nobody else would find out.
+struct Unanswered<'a> {
+    doubted: &'a AtomicU64,
+    number: u64,
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.doubted.fetch_max(self.number, Relaxed);
     }
 }
 
