@@ -39,9 +39,7 @@ use crate::clock::{Monotonic, monotonic, wall_ms};
 use crate::job::NewJob;
 use crate::names::JobId;
 use crate::queue::checks::check_batch;
-pub use crate::queue::sqlite::spool::{
-    Spool, SpoolDeleted, SpoolEntry, SpoolError, SpoolOptions, SpoolRest,
-};
+pub use crate::queue::sqlite::spool::{Spool, SpoolDeleted, SpoolEntry, SpoolError, SpoolOptions, SpoolRest};
 use crate::queue::{Disposition, Enqueued, Store, StoreError};
 
 mod deliver;
@@ -99,7 +97,7 @@ pub enum EnqueueError {
     #[error("{0}")]
     Spool(#[from] SpoolError),
     /// They were to go to the spool, which did not take them. With `unsure` the store may have them.
-    #[error("{spool}; and {why}")]
+    #[error("{why}, and {spool}")]
     Neither {
         /// Why they were to go there.
         why: Arc<str>,
@@ -135,7 +133,9 @@ impl Detour {
     /// The store did not take them.
     fn away(error: &StoreError, unsure: bool) -> Self {
         let text = match error {
-            StoreError::Unreachable(text) | StoreError::NotReady(text) | StoreError::Full(text) => text.as_str(),
+            StoreError::Unreachable(text) | StoreError::NotReady(text) | StoreError::Full(text) => {
+                text.as_str()
+            }
             StoreError::Invalid(text) | StoreError::Refused(text) => text.as_str(),
         };
         Self { why: format!("the store is out of reach ({text})").into(), unsure, failed: true }
@@ -179,7 +179,8 @@ impl Client {
         match self.send(&spool, &jobs).await? {
             Ok(mut answers) => {
                 // An id that was made here and is there came with an earlier try.
-                for answer in answers.iter_mut().zip(made).filter_map(|(answer, made)| made.then_some(answer)) {
+                for answer in answers.iter_mut().zip(made).filter_map(|(answer, made)| made.then_some(answer))
+                {
                     answer.disposition = Disposition::Created;
                 }
                 Ok(stored(answers))
@@ -239,10 +240,7 @@ impl Client {
     }
 
     /// Asks the store until it answers or the time is over.
-    async fn try_for_a_while(
-        &self,
-        jobs: &[NewJob],
-    ) -> Result<Result<Vec<Enqueued>, Detour>, StoreError> {
+    async fn try_for_a_while(&self, jobs: &[NewJob]) -> Result<Result<Vec<Enqueued>, Detour>, StoreError> {
         let until = monotonic() + ANSWER_WITHIN;
         let mut parcels: Vec<Parcel> =
             jobs.iter().map(|job| Parcel { job: job.clone(), unsure: false }).collect();
@@ -267,8 +265,7 @@ impl Client {
     ) -> Result<Vec<Accepted>, EnqueueError> {
         let Detour { why, unsure, failed } = detour;
         let (address, batch) = (self.door.address(), jobs.clone());
-        let put =
-            blocking(&spool, move |spool| spool.append(&address, &batch, unsure, failed)).await;
+        let put = blocking(&spool, move |spool| spool.append(&address, &batch, unsure, failed)).await;
         let waiting = put.map_err(|spool| EnqueueError::Neither { why: Arc::clone(&why), spool, unsure })?;
         let now_ms = wall_ms();
         let first = (waiting + 1).saturating_sub(jobs.len() as u64);

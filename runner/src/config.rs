@@ -194,7 +194,7 @@ impl RunSettings {
         let cache_dir =
             reader.take("cache_dir", dir_or_off).unwrap_or_else(|| Some(machine.cache_dir.clone()));
         let state_dir = reader.take("state_dir", dir).unwrap_or_else(|| machine.state_dir.clone());
-        let spool = spool::read(&mut reader, machine);
+        let spool = spool::read(&mut reader, &state_dir);
         reader.problems.or(())?;
         Ok(Self {
             store: store.expect("without a problem there is a store"),

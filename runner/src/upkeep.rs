@@ -30,11 +30,7 @@ use touch::Touch;
 const PRUNE_EVERY: Duration = Duration::from_secs(5);
 
 /// Starts the upkeep loops of a worker on the current runtime. `spool` says which spool it drains.
-pub(crate) fn start(
-    worker: &Arc<Worker>,
-    loops: &mut JoinSet<()>,
-    spool: watch::Receiver<Option<Spool>>,
-) {
+pub(crate) fn start(worker: &Arc<Worker>, loops: &mut JoinSet<()>, spool: watch::Receiver<Option<Spool>>) {
     let touch = Touch::new();
     loops.spawn(touch.watch(worker.config.lease, Arc::clone(&worker.sandbox)));
     loops.spawn(beat_loop(Arc::clone(worker), touch));

@@ -47,6 +47,8 @@ mod reload_files;
 mod reports;
 mod service;
 mod soak_handlers;
+mod spooling;
+mod spooling_runner;
 mod stopping;
 mod tls;
 mod webhook;

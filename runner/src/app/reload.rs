@@ -59,7 +59,10 @@ pub(super) async fn reload_at(
             }
             Some(Ok((now, others))) => {
                 if !others.is_empty() {
-                    tracing::warn!(settings = others.join(", "), "these settings differ, and count after a restart");
+                    tracing::warn!(
+                        settings = others.join(", "),
+                        "these settings differ, and count after a restart"
+                    );
                 }
                 if now != spool {
                     tracing::info!(drained = now.drained, dir = %now.dir.display(), "the spool's settings count now");

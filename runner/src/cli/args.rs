@@ -11,7 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::args_jobs::{DeadCommand, EnqueueArgs, JobCommand};
 use super::args_local::{DevArgs, NewArgs, TestArgs, TryArgs};
-use super::args_spool::{SpoolCommand, SpoolPlace};
+use super::args_spool::{SpoolArgs, SpoolCommand};
 use super::args_state::StateCommand;
 use crate::config::LogFormat;
 use crate::names::Name;
@@ -150,11 +150,6 @@ pub(super) struct RunArgs {
     /// Where this host's sessions hold their locks [default: hourhand in the user's state folder]
     #[arg(long, value_name = "DIR")]
     state_dir: Option<String>,
-    /// Drain the spool of this machine: on or off [default: on if its folder is named]
-    #[arg(long, value_name = "SWITCH", num_args = 0..=1, require_equals = true, default_missing_value = "on", help_heading = "Spool")]
-    spool: Option<String>,
-    #[command(flatten)]
-    spool_place: SpoolPlace,
     /// How long completed and cancelled jobs are kept, or none for no limit [default: 1h]
     #[arg(long, value_name = "DURATION", help_heading = "Retention")]
     completed_age: Option<String>,
@@ -179,6 +174,8 @@ pub(super) struct RunArgs {
     /// How many bytes of such ids [default: 64MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Retention")]
     id_memory_bytes: Option<String>,
+    #[command(flatten)]
+    spool: SpoolArgs,
 }
 
 /// What can be done with queues.
@@ -326,8 +323,8 @@ impl Cli {
             ("log_format", &common.log_format),
         ];
         match &self.command {
-            Command::Run(run) => all.extend(run.settings()),
-            Command::Enqueue(enqueue) => all.extend(enqueue.settings()),
+            Command::Run(run) => all.extend(run.settings().into_iter().chain(run.spool.settings())),
+            Command::Enqueue(enqueue) => all.extend(enqueue.spool.settings()),
             Command::Spool(command) => all.extend(command.settings()),
             Command::Handler(HandlerCommand::List { handlers }) => all.push(("handlers", handlers)),
             Command::Handler(
@@ -356,7 +353,7 @@ impl Cli {
 }
 
 impl RunArgs {
-    fn settings(&self) -> [(&'static str, &Option<String>); 22] {
+    fn settings(&self) -> [(&'static str, &Option<String>); 20] {
         [
             ("handlers", &self.handlers),
             ("handlers_scan", &self.handlers_scan),
@@ -370,8 +367,6 @@ impl RunArgs {
             ("memory_total", &self.memory_total),
             ("cache_dir", &self.cache_dir),
             ("state_dir", &self.state_dir),
-            ("spool", &self.spool),
-            ("spool_dir", &self.spool_place.spool_dir),
             ("completed_age", &self.completed_age),
             ("completed_count", &self.completed_count),
             ("completed_bytes", &self.completed_bytes),
@@ -423,8 +418,7 @@ mod tests {
     fn every_setting_has_its_flag_and_reaches_the_settings() {
         let mut args = vec!["hourhand".to_owned(), "run".to_owned()];
         for key in layers::KEYS {
-            args.push(layers::flag_of(key));
-            args.push(format!("value of {key}"));
+            args.push(format!("{}=value of {key}", layers::flag_of(key)));
         }
         let cli = Cli::try_parse_from(&args).expect("every key has its flag");
         let settings = cli.settings();

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::args::By;
-use super::args_spool::SpoolPlace;
+use super::args_spool::SpoolArgs;
 use crate::job::{OnConflict, Priority, State};
 use crate::names::{JobId, Name};
 
@@ -61,29 +61,8 @@ pub(super) struct EnqueueArgs {
     /// Start at this line, the first being 1
     #[arg(long, value_name = "N", requires = "ndjson", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) from_line: Option<u64>,
-    /// Let jobs wait on this machine while the store does not answer: on or off [default: off]
-    #[arg(long, value_name = "SWITCH", num_args = 0..=1, require_equals = true, default_missing_value = "on", help_heading = "Spool")]
-    pub(super) spool: Option<String>,
     #[command(flatten)]
-    pub(super) spool_place: SpoolPlace,
-    /// Most jobs in the spool [default: 100000]
-    #[arg(long, value_name = "N", help_heading = "Spool")]
-    pub(super) spool_jobs: Option<String>,
-    /// Most bytes in the spool [default: 256MiB]
-    #[arg(long, value_name = "SIZE", help_heading = "Spool")]
-    pub(super) spool_bytes: Option<String>,
-}
-
-impl EnqueueArgs {
-    /// The settings among the flags, by key.
-    pub(super) fn settings(&self) -> [(&'static str, &Option<String>); 4] {
-        [
-            ("spool", &self.spool),
-            ("spool_dir", &self.spool_place.spool_dir),
-            ("spool_jobs", &self.spool_jobs),
-            ("spool_bytes", &self.spool_bytes),
-        ]
-    }
+    pub(super) spool: SpoolArgs,
 }
 
 /// Arguments of a single job, which a line of NDJSON says itself.

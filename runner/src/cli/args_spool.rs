@@ -4,12 +4,41 @@ use clap::{Args, Subcommand};
 
 use crate::names::{JobId, Name};
 
+/// Flags of whoever uses the spool.
+#[derive(Debug, Args)]
+#[command(next_help_heading = "Spool")]
+pub(super) struct SpoolArgs {
+    /// Let jobs wait on this machine while the store does not answer, and drain them: on or off [default: off]
+    #[arg(long, value_name = "SWITCH", num_args = 0..=1, require_equals = true, default_missing_value = "on")]
+    spool: Option<String>,
+    #[command(flatten)]
+    place: SpoolPlace,
+    /// Most jobs that wait there [default: 100000]
+    #[arg(long, value_name = "N")]
+    spool_jobs: Option<String>,
+    /// Most bytes that they take [default: 256MiB]
+    #[arg(long, value_name = "SIZE")]
+    spool_bytes: Option<String>,
+}
+
+impl SpoolArgs {
+    /// The settings among the flags, by key.
+    pub(super) fn settings(&self) -> [(&'static str, &Option<String>); 4] {
+        [
+            ("spool", &self.spool),
+            ("spool_dir", &self.place.spool_dir),
+            ("spool_jobs", &self.spool_jobs),
+            ("spool_bytes", &self.spool_bytes),
+        ]
+    }
+}
+
 /// Where the spool is.
 #[derive(Debug, Args)]
 pub(super) struct SpoolPlace {
-    /// The folder of the spool [default: spool in the state folder]
+    /// The folder in which they wait; a runner that is given one drains it [default: spool in the state folder]
     #[arg(long, value_name = "DIR", help_heading = "Spool")]
-    pub(super) spool_dir: Option<String>,
+    spool_dir: Option<String>,
 }
 
 /// What can be done with the spool.

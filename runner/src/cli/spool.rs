@@ -86,7 +86,16 @@ fn list(context: &mut Context, spool: &Spool, limit: u64, cursor: Option<&str>) 
     let mut table = Table::new(&["id", "queue", "kind", "state", "accepted", "due", "store", "reason"]);
     for item in items {
         let reason = item.reason.unwrap_or_default();
-        table.row([item.id, item.queue, item.kind, item.state, &item.accepted_at, &item.due_at, item.store, reason]);
+        table.row([
+            item.id,
+            item.queue,
+            item.kind,
+            item.state,
+            &item.accepted_at,
+            &item.due_at,
+            item.store,
+            reason,
+        ]);
     }
     table.print(&mut context.out, "the spool is empty");
     if let Some(cursor) = cursor {
@@ -136,7 +145,12 @@ async fn drain(context: &mut Context, spool: Spool, all: bool) -> Result<Code, F
         Ok(_) | Err(DrainError::Busy) => {}
     }
     if context.out.json() {
-        context.out.value(&DrainedOut { drained: sent, set_aside, left: rest.waiting, for_other_stores: others });
+        context.out.value(&DrainedOut {
+            drained: sent,
+            set_aside,
+            left: rest.waiting,
+            for_other_stores: others,
+        });
     } else {
         context.out.line(&format!("{sent} drained"));
     }
@@ -169,7 +183,9 @@ fn delete(
     for id in ids {
         let (result, code, message) = match spool.delete(queue.map(Name::as_str), id.as_str(), waiting)? {
             SpoolDeleted::Deleted(_) => ("deleted", Code::Done, format!("{id} deleted")),
-            SpoolDeleted::NotFound => ("not_found", Code::NotFound, format!("there is no job {id} in the spool")),
+            SpoolDeleted::NotFound => {
+                ("not_found", Code::NotFound, format!("there is no job {id} in the spool"))
+            }
             SpoolDeleted::Waiting => (
                 "conflict",
                 Code::Conflict,

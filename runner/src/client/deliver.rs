@@ -37,12 +37,14 @@ pub(super) async fn deliver(
     let missing: Vec<NewJob> = parcels
         .iter()
         .zip(&known)
-        .filter_map(|(parcel, known)| known.is_none().then(|| parcel.job.clone()))
+        .filter(|(_, known)| known.is_none())
+        .map(|(parcel, _)| parcel.job.clone())
         .collect();
     let mut answers = Vec::new();
     if !missing.is_empty() {
         let left = until.saturating_duration_since(monotonic());
-        let sent = timeout(left, door.enqueue(&missing)).await.unwrap_or_else(|_| Err(no_answer(door, within)));
+        let sent =
+            timeout(left, door.enqueue(&missing)).await.unwrap_or_else(|_| Err(no_answer(door, within)));
         answers = sent.inspect_err(|error| {
             if matches!(error, StoreError::Unreachable(_)) {
                 parcels.iter_mut().for_each(|parcel| parcel.unsure = true);
@@ -74,5 +76,6 @@ async fn taken_before(door: &dyn Door, parcel: &Parcel) -> Result<Option<Enqueue
 }
 
 fn no_answer(door: &dyn Door, within: Duration) -> StoreError {
-    StoreError::Unreachable(format!("no answer from {} within {} s", door.address(), within.as_secs_f32()))
+    let seconds = (within.as_secs_f32() * 10.0).round() / 10.0;
+    StoreError::Unreachable(format!("no answer from {} within {seconds} s", door.address()))
 }

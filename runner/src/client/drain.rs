@@ -57,15 +57,15 @@ pub(super) async fn drain(
     };
     loop {
         let of = (!foreign).then(|| address.clone());
-        let (lock, batch) = blocking(spool, move |spool| {
-            spool.next(&drainer, of.as_deref()).map(|batch| (drainer, batch))
-        })
-        .await?;
+        let (lock, batch) =
+            blocking(spool, move |spool| spool.next(&drainer, of.as_deref()).map(|batch| (drainer, batch)))
+                .await?;
         drainer = lock;
         if batch.is_empty() {
             break;
         }
-        if until.is_some_and(|until| monotonic() >= until) {
+        // The first batch goes whatever the time: it tells whether the store answers.
+        if drained.sent + drained.set_aside > 0 && until.is_some_and(|until| monotonic() >= until) {
             drained.left = true;
             break;
         }
@@ -111,7 +111,8 @@ async fn send(
     drained.sent += fate.done.len() as u64;
     drained.set_aside += fate.refused.len() as u64;
     let Fate { done, refused } = fate;
-    let drainer = blocking(spool, move |spool| spool.settle(&drainer, &done, &refused).map(|()| drainer)).await?;
+    let drainer =
+        blocking(spool, move |spool| spool.settle(&drainer, &done, &refused).map(|()| drainer)).await?;
     sent?;
     Ok(drainer)
 }

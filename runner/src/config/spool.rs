@@ -1,6 +1,6 @@
 //! Whether, and where, jobs wait on this machine while the store does not answer.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::machine::Machine;
 use super::reader::Reader;
@@ -35,16 +35,16 @@ impl SpoolSettings {
     /// All that is wrong with them.
     pub fn resolve(layers: &Layers, machine: &Machine) -> Result<Self, Problems> {
         let mut reader = Reader::new(layers);
-        let settings = read(&mut reader, machine);
+        let state_dir = reader.take("state_dir", dir).unwrap_or_else(|| machine.state_dir.clone());
+        let settings = read(&mut reader, &state_dir);
         reader.problems.or(settings)
     }
 }
 
-pub(super) fn read(reader: &mut Reader<'_>, machine: &Machine) -> SpoolSettings {
+pub(super) fn read(reader: &mut Reader<'_>, state_dir: &Path) -> SpoolSettings {
     let defaults = crate::client::SpoolOptions::default();
     let said = reader.take("spool", on_or_off);
     let named = reader.take("spool_dir", dir);
-    let state_dir = reader.take("state_dir", dir).unwrap_or_else(|| machine.state_dir.clone());
     SpoolSettings {
         on: said.unwrap_or(false),
         drained: said.unwrap_or(named.is_some()),

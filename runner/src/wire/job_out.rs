@@ -203,12 +203,7 @@ impl<'a> From<&'a Enqueued> for EnqueuedOut<'a> {
 
 impl<'a> From<&'a Spooled> for EnqueuedOut<'a> {
     fn from(spooled: &'a Spooled) -> Self {
-        Self {
-            id: spooled.id.as_str(),
-            created: true,
-            state: "spooled",
-            due_at: rfc3339(spooled.due_ms),
-        }
+        Self { id: spooled.id.as_str(), created: true, state: "spooled", due_at: rfc3339(spooled.due_ms) }
     }
 }
 

@@ -155,7 +155,9 @@ pub(crate) async fn delays_of_a_millisecond_to_a_century_are_exact<B: Bed>(bed: 
 pub(crate) async fn what_was_accepted_a_while_ago_is_due_by_its_acceptance<B: Bed>(bed: B) {
     let store = bed.store();
     let hour = 3_600_000;
-    for (delay, age) in [(0, hour), (hour / 2, hour), (hour, hour / 2), (0, AGE_MS_MAX), (DELAY_MS_MAX, AGE_MS_MAX)] {
+    for (delay, age) in
+        [(0, hour), (hour / 2, hour), (hour, hour / 2), (0, AGE_MS_MAX), (DELAY_MS_MAX, AGE_MS_MAX)]
+    {
         let now = enqueue(store, job("now")).await.due_ms;
         let old = NewJob { due: Due::In(delay), age_ms: age, ..job("a") };
         let enqueued = enqueue(store, old).await;
@@ -168,7 +170,11 @@ pub(crate) async fn what_was_accepted_a_while_ago_is_due_by_its_acceptance<B: Be
     }
     let at = enqueue(store, job("now")).await.due_ms - 1_000;
     let past = NewJob { due: Due::At(at), age_ms: hour, ..job("a") };
-    assert_eq!(enqueue(store, past.clone()).await.due_ms, at, "an instant that was ahead when it was accepted");
+    assert_eq!(
+        enqueue(store, past.clone()).await.due_ms,
+        at,
+        "an instant that was ahead when it was accepted"
+    );
     let too_old = NewJob { age_ms: AGE_MS_MAX + 1, ..job("a") };
     assert!(matches!(store.enqueue(&[too_old]).await, Err(StoreError::Invalid(_))));
 

@@ -55,7 +55,14 @@ impl Link {
         call_timeout: Duration,
         connect_timeout: Duration,
     ) -> Self {
-        Self { client, place, call_timeout, connect_timeout, live: Mutex::default(), doubted: AtomicU64::new(0) }
+        Self {
+            client,
+            place,
+            call_timeout,
+            connect_timeout,
+            live: Mutex::default(),
+            doubted: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn place(&self) -> &str {

@@ -14,8 +14,8 @@ use std::time::Duration;
 use rusqlite::{Connection, OptionalExtension, Transaction, TransactionBehavior};
 use sha2::{Digest, Sha256};
 
-use self::errors::sql;
 pub use self::errors::SpoolError;
+use self::errors::sql;
 pub use self::list::{SpoolDeleted, SpoolEntry, SpoolRest};
 pub(crate) use self::rows::Waiting;
 use crate::clock::{HostClock, SystemClock};
@@ -115,11 +115,9 @@ impl Spool {
             if failed {
                 self.count_failure(tx, store).map_err(sql(self))?;
             }
-            tx.query_row(
-                "SELECT count(*) FROM jobs WHERE store = ?1 AND aside IS NULL",
-                [store],
-                |row| row.get(0),
-            )
+            tx.query_row("SELECT count(*) FROM jobs WHERE store = ?1 AND aside IS NULL", [store], |row| {
+                row.get(0)
+            })
             .map_err(sql(self))
         })
         .map(Option::unwrap_or_default)

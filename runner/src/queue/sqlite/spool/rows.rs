@@ -87,11 +87,8 @@ pub(super) fn next(
     let mut rows = statement.query((store, BATCH_MAX))?;
     let (mut batch, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
-        let waiting = Waiting {
-            place: row.get("place")?,
-            job: job_of(row, clock)?,
-            unsure: row.get("unsure")?,
-        };
+        let waiting =
+            Waiting { place: row.get("place")?, job: job_of(row, clock)?, unsure: row.get("unsure")? };
         bytes += waiting.job.as_ref().map_or(0, |job| job.payload.len());
         // A larger payload travels alone.
         if !batch.is_empty() && bytes > BATCH_PAYLOAD_BYTES_MAX {
