@@ -45,6 +45,8 @@ use crate::queue::{Disposition, Enqueued, Store, StoreError};
 mod deliver;
 mod door;
 mod drain;
+#[cfg(test)]
+mod fake;
 mod prepare;
 #[cfg(test)]
 mod tests;

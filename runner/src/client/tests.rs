@@ -1,140 +1,13 @@
 use std::collections::HashSet;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use async_trait::async_trait;
-use parking_lot::Mutex;
 use tempfile::TempDir;
 
+use super::fake::{Fake, Mood};
 use super::*;
 use crate::clock::HostClock;
-use crate::job::{Due, Job, JobView, OnConflict, State};
+use crate::job::{Due, OnConflict};
 use crate::names::Name;
-use crate::queue::Disposition;
-
-/// How a store behaves.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Mood {
-    Up,
-    /// It takes nothing, and says so at once.
-    Full,
-    /// It takes nothing, and says nothing.
-    Silent,
-    /// It takes the next call's jobs and its reply is lost; then it is full.
-    LosesReply,
-    /// The same, and then it is up.
-    LosesOne,
-    Refuses,
-}
-
-/// A store that stands in for a real one: jobs that wait, in the order in which they came.
-struct Fake {
-    mood: Mutex<Mood>,
-    jobs: Mutex<Vec<NewJob>>,
-    calls: AtomicUsize,
-}
-
-#[async_trait]
-impl Door for Fake {
-    fn address(&self) -> String {
-        "fake".to_owned()
-    }
-
-    async fn enqueue(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
-        self.calls.fetch_add(1, Relaxed);
-        let mood = *self.mood.lock();
-        match mood {
-            Mood::Up => self.take(jobs),
-            Mood::Full => Err(StoreError::Full("no room".to_owned())),
-            Mood::Silent => std::future::pending().await,
-            Mood::Refuses => Err(StoreError::Refused("not you".to_owned())),
-            Mood::LosesReply | Mood::LosesOne => {
-                self.take(jobs)?;
-                *self.mood.lock() = if mood == Mood::LosesOne { Mood::Up } else { Mood::Full };
-                Err(StoreError::Unreachable("the reply is lost".to_owned()))
-            }
-        }
-    }
-
-    async fn find(&self, queue: &Name, id: &JobId) -> Result<Option<JobView>, StoreError> {
-        if *self.mood.lock() == Mood::Full {
-            return Err(StoreError::Full("not now".to_owned()));
-        }
-        let jobs = self.jobs.lock();
-        let found = jobs.iter().find(|job| job.queue == *queue && job.id.as_ref() == Some(id));
-        Ok(found.map(view))
-    }
-}
-
-impl Fake {
-    fn take(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
-        if let Some(index) = jobs.iter().position(|job| job.kind.as_str() == "invalid") {
-            return Err(StoreError::Invalid(format!("job {index}: not that")));
-        }
-        let mut held = self.jobs.lock();
-        Ok(jobs
-            .iter()
-            .map(|job| {
-                let there = held.iter().position(|old| old.queue == job.queue && old.id == job.id);
-                let disposition = match (there, job.on_conflict) {
-                    (None, _) => {
-                        held.push(job.clone());
-                        Disposition::Created
-                    }
-                    (Some(_), OnConflict::Keep) => Disposition::Kept,
-                    (Some(at), OnConflict::Replace) => {
-                        held.remove(at);
-                        held.push(job.clone());
-                        Disposition::Replaced
-                    }
-                    (Some(_), OnConflict::Reschedule) => Disposition::Rescheduled,
-                    (Some(_), OnConflict::Reject) => Disposition::Conflict,
-                };
-                let id = job.id.clone().expect("an id before it is sent");
-                Enqueued { id, disposition, state: State::Ready, due_ms: 1 }
-            })
-            .collect())
-    }
-
-    fn be(&self, mood: Mood) {
-        *self.mood.lock() = mood;
-    }
-
-    fn payloads(&self) -> Vec<String> {
-        self.jobs.lock().iter().map(|job| String::from_utf8_lossy(&job.payload).into_owned()).collect()
-    }
-}
-
-fn view(job: &NewJob) -> JobView {
-    JobView {
-        job: Job {
-            id: job.id.clone().expect("an id"),
-            kind: job.kind.clone(),
-            queue: job.queue.clone(),
-            priority: job.priority,
-            enqueued_ms: 1,
-            max_attempts: None,
-            timeout_ms: None,
-            meta: Vec::new(),
-            traceparent: None,
-            source: job.source.clone(),
-            payload: job.payload.clone(),
-        },
-        state: State::Ready,
-        attempt: 0,
-        max_attempts: 5,
-        crashes: 0,
-        due_ms: 1,
-        started_us: None,
-        ended_us: None,
-        lateness_us: None,
-        runner: None,
-        handler: None,
-        error: None,
-        result: None,
-        progress: None,
-        history: Vec::new(),
-    }
-}
 
 /// Clocks that are set by hand, in milliseconds.
 #[derive(Default)]
@@ -166,8 +39,7 @@ impl World {
         let hands = Arc::new(Hands::default());
         let options = SpoolOptions { jobs, clock: hands.clone(), ..SpoolOptions::default() };
         let spool = Spool::new(&dir.path().join("spool"), options);
-        let door =
-            Arc::new(Fake { mood: Mutex::new(mood), jobs: Mutex::default(), calls: AtomicUsize::new(0) });
+        let door = Arc::new(Fake::new(mood));
         let client = Client::at(door.clone());
         client.set_spool(Some(spool.clone()));
         Self { door, client, spool, hands, _dir: dir }
@@ -402,16 +274,12 @@ async fn while_another_drains_what_comes_goes_behind() {
 #[tokio::test]
 async fn hundreds_of_jobs_of_any_size_are_drained_in_order() {
     let world = World::new(Mood::Full, 10_000);
-    let mut sent = Vec::new();
-    for n in 0..400 {
-        let size = if n % 40 == 0 { 200 << 10 } else { 10 };
-        sent.push(format!("{n} {}", "x".repeat(size)));
-        if n < 5 {
-            world.spooled(job(&sent[n])).await;
-        } else {
-            let ready = crate::client::prepare::with_ids(&[job(&sent[n])]).expect("ids");
-            world.spool.append("fake", &ready, false, false).expect("room");
-        }
+    let sent: Vec<String> =
+        (0..400).map(|n| format!("{n} {}", "x".repeat(if n % 40 == 0 { 200 << 10 } else { 10 }))).collect();
+    for some in sent.chunks(100) {
+        let jobs: Vec<NewJob> = some.iter().map(|payload| job(payload)).collect();
+        let ready = prepare::with_ids(&jobs).expect("ids");
+        world.spool.append("fake", &ready, false, false).expect("room");
     }
     world.door.be(Mood::Up);
     assert_eq!(world.drain().await.sent, 400);

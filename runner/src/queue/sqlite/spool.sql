@@ -18,10 +18,11 @@ CREATE TABLE jobs (
   traceparent  TEXT,
   source       TEXT NOT NULL,
   on_conflict  TEXT NOT NULL,
-  -- When it was accepted: by the time since a boot, and by the wall clock.
+  -- When it came here: by the time since a boot, and by the wall clock. And how long before that it was accepted.
   boot         TEXT NOT NULL,
   boot_us      INTEGER NOT NULL,
   wall_ms      INTEGER NOT NULL,
+  age_ms       INTEGER NOT NULL,
   -- Whether the store may have it already.
   unsure       INTEGER NOT NULL,
   -- Why it is set aside; NULL for one that waits.

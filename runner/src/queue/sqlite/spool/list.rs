@@ -59,8 +59,9 @@ impl Spool {
         let found = self.read(|tx| {
             let mut statement = tx
                 .prepare(
-                    "SELECT place, store, id, queue, kind, wall_ms, coalesce(max(at_ms, wall_ms), wall_ms + delay_ms, wall_ms), \
-                     length(payload), aside FROM jobs WHERE place > ?1 ORDER BY place LIMIT ?2",
+                    "SELECT place, store, id, queue, kind, wall_ms - age_ms, \
+                     coalesce(max(at_ms, wall_ms - age_ms), wall_ms - age_ms + delay_ms, 0), length(payload), aside \
+                     FROM jobs WHERE place > ?1 ORDER BY place LIMIT ?2",
                 )
                 .map_err(sql(self))?;
             let rows = statement.query_map((after, limit), |row| {

@@ -47,8 +47,8 @@ pub(super) fn insert(
     let meta = (!job.meta.is_empty()).then(|| serde_json::to_string(&job.meta).unwrap_or_default());
     tx.prepare_cached(
         "INSERT INTO jobs (store, queue, kind, id, priority, delay_ms, at_ms, max_attempts, timeout_ms, meta, traceparent, \
-         source, on_conflict, boot, boot_us, wall_ms, unsure, bytes, payload) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19)",
+         source, on_conflict, boot, boot_us, wall_ms, age_ms, unsure, bytes, payload) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, ?19, ?20)",
     )?
     .execute(rusqlite::params![
         store,
@@ -67,6 +67,7 @@ pub(super) fn insert(
         clock.boot_id(),
         clock.boot_us(),
         clock.wall_us() / 1_000,
+        job.age_ms,
         unsure,
         cost(job),
         &job.payload[..],
@@ -142,11 +143,12 @@ fn job_of(row: &Row<'_>, clock: &dyn HostClock) -> rusqlite::Result<Result<NewJo
 }
 
 /// How long ago a job was accepted: by the time since the boot; after a reboot by the wall clock, which may have been set back.
-pub(super) fn age_ms(row: &Row<'_>, clock: &dyn HostClock) -> rusqlite::Result<u64> {
-    let boot: String = row.get("boot")?;
-    Ok(if boot == clock.boot_id() {
+fn age_ms(row: &Row<'_>, clock: &dyn HostClock) -> rusqlite::Result<u64> {
+    let (boot, before): (String, u64) = (row.get("boot")?, row.get("age_ms")?);
+    let here = if boot == clock.boot_id() {
         clock.boot_us().saturating_sub(row.get("boot_us")?) / 1_000
     } else {
         (clock.wall_us() / 1_000).saturating_sub(row.get("wall_ms")?)
-    })
+    };
+    Ok(here.saturating_add(before))
 }

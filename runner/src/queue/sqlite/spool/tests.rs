@@ -136,6 +136,13 @@ fn ages_count_by_the_boot_and_after_another_by_the_wall_clock_never_below_zero()
     assert_eq!(age(), 3_000, "a step of the wall clock is none");
     set(1_060_000, 2_000, "second");
     assert_eq!(age(), 60_000);
+    let older = NewJob { age_ms: 7_000, ..job("2", b"") };
+    spool.append("t", &[older], false, false).expect("room");
+    set(1_060_000, 3_000, "second");
+    let drainer = spool.drainer("t").expect("a lock").expect("free");
+    let ages = spool.next(&drainer, Some("t")).expect("jobs")[0].job.as_ref().expect("whole").age_ms;
+    assert_eq!(ages, 8_000, "it was old when it came");
+    assert_eq!(spool.list(1, 1).expect("a list")[0].accepted_ms, 1_053_000);
     set(400_000, 2_000, "second");
     assert_eq!(age(), 0, "set back");
     set(1_000_000 + AGE_MS_MAX + 5, 2_000, "second");
