@@ -91,8 +91,8 @@ pub struct Spooled {
 /// Why jobs were not taken, all of a call.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnqueueError {
-    /// The store's word: neither it nor the spool has them, but for [`StoreError::Unreachable`] of a client without a
-    /// spool, which leaves that open.
+    /// The store's word: neither it nor the spool has them, but for [`StoreError::Unreachable`] and
+    /// [`StoreError::Unreplicated`] of a client without a spool, which leave that open.
     #[error("{0}")]
     Store(#[from] StoreError),
     /// The spool cannot be used, and the store was not asked.
@@ -113,7 +113,11 @@ pub enum EnqueueError {
 impl EnqueueError {
     /// Whether the store may have the jobs all the same.
     pub fn is_unsure(&self) -> bool {
-        matches!(self, Self::Store(StoreError::Unreachable(_)) | Self::Neither { unsure: true, .. })
+        matches!(
+            self,
+            Self::Store(StoreError::Unreachable(_) | StoreError::Unreplicated(_))
+                | Self::Neither { unsure: true, .. }
+        )
     }
 }
 
@@ -134,12 +138,7 @@ impl Detour {
 
     /// The store did not take them.
     fn away(error: &StoreError, unsure: bool) -> Self {
-        let text = match error {
-            StoreError::Unreachable(text) | StoreError::NotReady(text) | StoreError::Full(text) => {
-                text.as_str()
-            }
-            StoreError::Invalid(text) | StoreError::Refused(text) => text.as_str(),
-        };
+        let text = error.text();
         Self { why: format!("the store is out of reach ({text})").into(), unsure, failed: true }
     }
 }

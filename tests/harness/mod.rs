@@ -15,6 +15,7 @@ pub mod orders;
 pub mod photographs;
 pub mod proxy;
 pub mod redis_server;
+pub mod sentinel;
 pub mod signing;
 pub mod toolchain;
 pub mod waiting;

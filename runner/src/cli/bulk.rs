@@ -22,7 +22,7 @@ use crate::client::{Accepted, Client, EnqueueError};
 use crate::clock;
 use crate::job::NewJob;
 use crate::names::Name;
-use crate::queue::{Disposition, Enqueued, Store};
+use crate::queue::{Disposition, Enqueued, Store, StoreError};
 
 /// Ids in conflict that are named; the rest is counted.
 const CONFLICTS_NAMED: u64 = 10;
@@ -225,9 +225,14 @@ impl Tally {
 /// What a failed call means for its lines.
 fn unsure(error: EnqueueError, batch: &Batch) -> Fault {
     let lines = format!("lines {} to {}", batch.first_line, batch.last_line);
-    let fate = match error.is_unsure() {
-        true => format!("{lines} may or may not have been taken: those with an id can be repeated safely"),
-        false => format!("{lines} were not taken"),
+    let fate = match &error {
+        EnqueueError::Store(StoreError::Unreplicated(_)) => {
+            format!("{lines} do not count as taken: those with an id can be repeated safely")
+        }
+        error if error.is_unsure() => {
+            format!("{lines} may or may not have been taken: those with an id can be repeated safely")
+        }
+        _ => format!("{lines} were not taken"),
     };
     let mut fault = Fault::from(error);
     fault.message = format!("{}\n{fate}", fault.message);

@@ -12,7 +12,7 @@ use crate::client::{Accepted, EnqueueError, Spooled};
 use crate::clock;
 use crate::job::{JobView, NewJob, State};
 use crate::names::{JobId, Name};
-use crate::queue::{Disposition, Enqueued, Store};
+use crate::queue::{Disposition, Enqueued, Store, StoreError};
 use crate::telemetry::Throttled;
 use crate::wire::job_out::{EnqueuedOut, JobOut};
 use crate::wire::{stats_out, units};
@@ -85,7 +85,8 @@ fn say_spooled(context: &mut Context, spooled: &Spooled, wait: bool) -> Result<C
 /// What a failed call means for its only job.
 fn unsure(error: EnqueueError, job: &NewJob) -> Fault {
     let what = job.id.as_ref().map_or("the job", JobId::as_str);
-    let lost = error.is_unsure();
+    // One that has too few copies says itself what that means.
+    let lost = error.is_unsure() && !matches!(error, EnqueueError::Store(StoreError::Unreplicated(_)));
     let mut fault = Fault::from(error);
     if lost {
         fault.message = format!("{}\n{what} may or may not have been taken", fault.message);

@@ -5,7 +5,6 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::door::Door;
-use crate::clock::monotonic;
 use crate::job::{NewJob, OnConflict};
 use crate::queue::{Disposition, Enqueued, StoreError};
 
@@ -25,54 +24,46 @@ pub(super) async fn deliver(
     parcels: &mut [Parcel],
     within: Duration,
 ) -> Result<Vec<Enqueued>, StoreError> {
-    let until = monotonic() + within;
-    let mut known = Vec::with_capacity(parcels.len());
-    for parcel in parcels.iter() {
-        let left = until.saturating_duration_since(monotonic());
-        known.push(match timeout(left, taken_before(door, parcel)).await {
-            Ok(taken) => taken?,
-            Err(_) => return Err(no_answer(door, within)),
-        });
-    }
-    let missing: Vec<NewJob> = parcels
-        .iter()
-        .zip(&known)
-        .filter(|(_, known)| known.is_none())
-        .map(|(parcel, _)| parcel.job.clone())
-        .collect();
-    let mut answers = Vec::new();
-    if !missing.is_empty() {
-        let left = until.saturating_duration_since(monotonic());
-        let sent =
-            timeout(left, door.enqueue(&missing)).await.unwrap_or_else(|_| Err(no_answer(door, within)));
-        answers = sent.inspect_err(|error| {
-            if matches!(error, StoreError::Unreachable(_)) {
-                parcels.iter_mut().for_each(|parcel| parcel.unsure = true);
+    let call = async {
+        let mut jobs = Vec::with_capacity(parcels.len());
+        let mut ours = Vec::with_capacity(parcels.len());
+        for parcel in parcels.iter() {
+            let mut job = parcel.job.clone();
+            let is_there = is_there(door, parcel).await?;
+            if is_there {
+                // So that the store answers for it as for any repeat, replicas included.
+                job.on_conflict = OnConflict::Keep;
             }
-        })?;
-    }
-    if answers.len() != missing.len() {
-        return Err(StoreError::Refused("the store answered for other jobs".to_owned()));
-    }
-    let mut answers = answers.into_iter();
-    Ok(known.into_iter().filter_map(|known| known.or_else(|| answers.next())).collect())
+            jobs.push(job);
+            ours.push(is_there);
+        }
+        let mut answers = door.enqueue(&jobs).await?;
+        if answers.len() != jobs.len() {
+            return Err(StoreError::Refused("the store answered for other jobs".to_owned()));
+        }
+        for (answer, _) in answers.iter_mut().zip(ours).filter(|(_, ours)| *ours) {
+            answer.disposition = Disposition::Created;
+        }
+        Ok(answers)
+    };
+    let sent = timeout(within, call).await.unwrap_or_else(|_| Err(no_answer(door, within)));
+    sent.inspect_err(|error| {
+        if matches!(error, StoreError::Unreachable(_) | StoreError::Unreplicated(_)) {
+            parcels.iter_mut().for_each(|parcel| parcel.unsure = true);
+        }
+    })
 }
 
-/// The answer for a job that an earlier call has brought in. Only for jobs that ask for more than `keep`: the store itself
-/// knows a repeat of the others by its id.
-async fn taken_before(door: &dyn Door, parcel: &Parcel) -> Result<Option<Enqueued>, StoreError> {
+/// Whether an earlier call has brought a job in. Only asked for jobs that want more than `keep`: the store itself knows a
+/// repeat of the others by its id.
+async fn is_there(door: &dyn Door, parcel: &Parcel) -> Result<bool, StoreError> {
     let Parcel { job, unsure } = parcel;
     let Some(id) = job.id.as_ref().filter(|_| *unsure && job.on_conflict != OnConflict::Keep) else {
-        return Ok(None);
+        return Ok(false);
     };
-    let there = door.find(&job.queue, id).await?;
     // Its source bears a mark that no other job has.
-    Ok(there.filter(|there| there.job.source == job.source).map(|there| Enqueued {
-        id: id.clone(),
-        disposition: Disposition::Created,
-        state: there.state,
-        due_ms: there.due_ms,
-    }))
+    let there = door.find(&job.queue, id).await?;
+    Ok(there.is_some_and(|there| there.job.source == job.source))
 }
 
 fn no_answer(door: &dyn Door, within: Duration) -> StoreError {

@@ -47,9 +47,10 @@ impl From<StoreError> for SpoolError {
         match error {
             StoreError::Full(text) => Self::Full(text),
             StoreError::NotReady(text) => Self::Busy(text),
-            StoreError::Invalid(text) | StoreError::Unreachable(text) | StoreError::Refused(text) => {
-                Self::Unusable(text)
-            }
+            StoreError::Invalid(text)
+            | StoreError::Unreachable(text)
+            | StoreError::Unreplicated(text)
+            | StoreError::Refused(text) => Self::Unusable(text),
         }
     }
 }
