@@ -7,10 +7,12 @@ use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 
+use crate::client::{Spool, SpoolOptions};
 use crate::clock::monotonic;
 use crate::config::machine;
-use crate::config::{Problems, RunSettings, StoreSettings};
+use crate::config::{Problems, RunSettings, SpoolSettings, StoreSettings};
 use crate::manifest::{Operator, OperatorSettings};
 use crate::queue::redis::{RedisOptions, RedisStore};
 use crate::queue::sqlite::{SqliteOptions, SqliteStore};
@@ -20,6 +22,10 @@ use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::service::ServiceManager;
 use crate::upkeep::session_file::{GoneSessions, KeptFile};
 use crate::worker::{Loops, Onlooker, Worker, WorkerConfig};
+
+mod reload;
+
+pub use reload::Reread;
 
 /// How a runner ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,12 +63,26 @@ pub fn open_store(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError
     Ok(Arc::new(SqliteStore::open(file, namespace, options)?))
 }
 
+/// The spool that the settings name. Touches nothing.
+pub fn spool(settings: &SpoolSettings) -> Spool {
+    let options = SpoolOptions { jobs: settings.jobs, bytes: settings.bytes, ..SpoolOptions::default() };
+    Spool::new(&settings.dir, options)
+}
+
 /// Runs a runner until it is told to stop, or until it is idle if the settings say so.
 ///
 /// # Errors
 /// When a part cannot be made, or the store refuses this runner.
 pub fn run(settings: RunSettings) -> anyhow::Result<RunnerEnd> {
-    start(settings, None)
+    start(settings, None, None)
+}
+
+/// As [`run`], and what may change while it runs is read again at SIGHUP.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_rereading(reread: Reread, settings: RunSettings) -> anyhow::Result<RunnerEnd> {
+    start(settings, None, Some(reread))
 }
 
 /// What a runner is made of, for whoever looks on.
@@ -88,17 +108,21 @@ pub struct Audience {
 /// # Errors
 /// As [`run`].
 pub fn run_before(audience: Audience, settings: RunSettings) -> anyhow::Result<RunnerEnd> {
-    start(settings, Some(audience))
+    start(settings, Some(audience), None)
 }
 
-fn start(settings: RunSettings, audience: Option<Audience>) -> anyhow::Result<RunnerEnd> {
+fn start(
+    settings: RunSettings,
+    audience: Option<Audience>,
+    reread: Option<Reread>,
+) -> anyhow::Result<RunnerEnd> {
     if let Err(error) = machine::raise_open_files() {
         tracing::warn!(%error, "the number of files that may be open stays what it is");
     }
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let io = runtime("io", cores.clamp(1, 4))?;
     let guests = runtime("guest", crate::sandbox::guest_threads())?;
-    let end = io.block_on(serve(settings, guests.handle().clone(), audience));
+    let end = io.block_on(serve(settings, guests.handle().clone(), audience, reread));
     // A guest that does not end does not hold the process: its job is released or left to recovery.
     guests.shutdown_background();
     io.shutdown_background();
@@ -118,6 +142,7 @@ async fn serve(
     settings: RunSettings,
     guests: tokio::runtime::Handle,
     audience: Option<Audience>,
+    reread: Option<Reread>,
 ) -> anyhow::Result<RunnerEnd> {
     let mut stop = StopSignals::new()?;
     let hang_up = hang_up()?;
@@ -151,9 +176,11 @@ async fn serve(
     let config = worker_config(&settings, onlooker);
     let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
         .context("cannot start the timer")?;
-    crate::upkeep::start(&worker, &mut loops.serving);
+    let (drains, wanted) = watch::channel(reload::drained(&settings.spool));
+    crate::upkeep::start(&worker, &mut loops.serving, wanted);
     if let Some(hang_up) = hang_up {
-        loops.serving.spawn(reload_at(hang_up, registry.clone()));
+        let spool = settings.spool.clone();
+        loops.serving.spawn(reload::reload_at(hang_up, registry.clone(), reread, spool, drains));
     }
     loops.serving.spawn(follow_name(Arc::clone(&worker), Arc::clone(&file)));
     loops.serving.spawn(say_when_serving(Arc::clone(&worker), registry.clone(), Arc::clone(&manager)));
@@ -332,23 +359,13 @@ async fn say_when_serving(worker: Arc<Worker>, registry: Registry, manager: Arc<
     manager.watch(&worker).await;
 }
 
-/// SIGHUP, where it asks for a scan of the handlers folder. A runner that has a terminal ends with it, as any
+/// SIGHUP, where it asks for another look at handlers and settings. A runner that has a terminal ends with it, as any
 /// program does.
 fn hang_up() -> anyhow::Result<Option<Signal>> {
     if std::fs::File::open("/dev/tty").is_ok() {
         return Ok(None);
     }
     signal(SignalKind::hangup()).map(Some).context("cannot listen to signals")
-}
-
-/// Scans the handlers folder at each SIGHUP.
-async fn reload_at(mut hang_up: Signal, registry: Registry) {
-    while hang_up.recv().await.is_some() {
-        tracing::info!("scanning the handlers folder: told to by SIGHUP");
-        registry.reload();
-    }
-    // There will be no more signals; the runner goes on.
-    std::future::pending::<()>().await;
 }
 
 /// Returns once no job that this runner serves is scheduled, ready or running anywhere.

@@ -19,7 +19,7 @@ use crate::outcome::Outcome;
 pub use copy::{Exported, Imported, Source};
 pub use finding::Finding;
 
-mod checks;
+pub(crate) mod checks;
 pub mod copy;
 pub mod finding;
 mod life;
@@ -633,6 +633,10 @@ pub(crate) fn unused() -> Arc<dyn Store> {
 pub trait Store: Send + Sync + 'static {
     /// For people: which store this is, without any password.
     fn describe(&self) -> String;
+
+    /// Which store and namespace this is: the same from every process of this machine that names it alike. Without any
+    /// password, and known without asking it.
+    fn address(&self) -> String;
 
     /// A name of this store and namespace that is the same from every machine, made at its first use.
     async fn identity(&self) -> Result<String, StoreError>;

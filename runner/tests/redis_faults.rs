@@ -405,6 +405,22 @@ async fn a_database_number_is_a_world_of_its_own() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_with_less_patience_leaves_no_dead_connection_to_the_next() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    // So long that nobody but the caller gives up.
+    let options = RedisOptions { call_timeout: 4 * PATIENCE, ..RedisOptions::default() };
+    let store = connect_with(&proxy.url(), options);
+    store.enqueue(&[job("a")]).await.expect("taken");
+    proxy.freeze();
+    let given_up = tokio::time::timeout(Duration::from_millis(100), store.counts()).await;
+    assert!(given_up.is_err(), "nothing passes");
+    proxy.thaw_for_new_connections();
+    let counts = tokio::time::timeout(PATIENCE, store.counts()).await.expect("by a new connection");
+    assert_eq!(counts.expect("an answer").queues[0].ready, 1);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_half_open_connection_is_noticed() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port()).await;

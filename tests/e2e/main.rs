@@ -49,6 +49,8 @@ mod reports;
 mod sentinel;
 mod service;
 mod soak_handlers;
+mod spooling;
+mod spooling_runner;
 mod stopping;
 mod tls;
 mod webhook;

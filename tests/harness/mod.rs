@@ -13,6 +13,7 @@ pub mod hourhand;
 pub mod languages;
 pub mod orders;
 pub mod photographs;
+pub mod proxy;
 pub mod redis_server;
 pub mod sentinel;
 pub mod signing;

@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::args_jobs::{DeadCommand, EnqueueArgs, JobCommand};
 use super::args_local::{DevArgs, NewArgs, TestArgs, TryArgs};
+use super::args_spool::{SpoolArgs, SpoolCommand};
 use super::args_state::StateCommand;
 use crate::config::LogFormat;
 use crate::names::Name;
@@ -69,6 +70,9 @@ pub(super) enum Command {
     Dev(DevArgs),
     /// Enqueue a job, or many from NDJSON
     Enqueue(Box<EnqueueArgs>),
+    /// Look at jobs that wait on this machine for their store, and hand them over
+    #[command(subcommand)]
+    Spool(SpoolCommand),
     /// Look at jobs and change them
     #[command(subcommand)]
     Job(JobCommand),
@@ -171,6 +175,8 @@ pub(super) struct RunArgs {
     /// How many bytes of such ids [default: 64MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Retention")]
     id_memory_bytes: Option<String>,
+    #[command(flatten)]
+    spool: SpoolArgs,
 }
 
 /// What can be done with queues.
@@ -320,8 +326,12 @@ impl Cli {
         // What is waited for in the store that the file names is no matter of its own one.
         let none = Some("0".to_owned());
         match &self.command {
-            Command::Run(run) => all.extend(run.settings()),
-            Command::Enqueue(enqueue) => all.push(("wait_replicas", &enqueue.wait_replicas)),
+            Command::Run(run) => all.extend(run.settings().into_iter().chain(run.spool.settings())),
+            Command::Enqueue(enqueue) => {
+                all.push(("wait_replicas", &enqueue.wait_replicas));
+                all.extend(enqueue.spool.settings());
+            }
+            Command::Spool(command) => all.extend(command.settings()),
             Command::Handler(HandlerCommand::List { handlers }) => all.push(("handlers", handlers)),
             Command::Handler(
                 HandlerCommand::Versions(of)
@@ -420,8 +430,7 @@ mod tests {
             let keys: Vec<&str> =
                 layers::KEYS.into_iter().filter(|key| of_enqueues(key) == enqueues).collect();
             for key in &keys {
-                args.push(layers::flag_of(key));
-                args.push(format!("value of {key}"));
+                args.push(format!("{}=value of {key}", layers::flag_of(key)));
             }
             let settings = Cli::try_parse_from(&args).expect("every key has its flag").settings();
             for key in keys {

@@ -149,6 +149,10 @@ impl Store for RedisStore {
         format!("{} (namespace {})", self.link.place(), self.namespace)
     }
 
+    fn address(&self) -> String {
+        self.describe()
+    }
+
     async fn identity(&self) -> Result<String, StoreError> {
         self.store_id().await
     }

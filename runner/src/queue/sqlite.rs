@@ -47,6 +47,7 @@ mod read;
 mod rows;
 mod sessions;
 mod settle;
+pub mod spool;
 mod state;
 mod time;
 mod tx;
@@ -164,6 +165,11 @@ impl Store for SqliteStore {
             shared.namespace,
             shared.options.durability.as_str()
         )
+    }
+
+    fn address(&self) -> String {
+        let shared = &self.link.shared;
+        format!("sqlite://{} (namespace {})", files::settled(&shared.path).display(), shared.namespace)
     }
 
     async fn identity(&self) -> Result<String, StoreError> {

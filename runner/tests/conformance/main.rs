@@ -58,6 +58,7 @@ macro_rules! conformance {
                 what_passes_the_check_is_taken_whatever_is_in_it
                 instants_in_the_past_mean_now
                 delays_of_a_millisecond_to_a_century_are_exact
+                what_was_accepted_a_while_ago_is_due_by_its_acceptance
                 an_id_that_exists_is_kept
                 replace_takes_the_place_of_a_job_that_waits
                 a_replaced_retry_starts_clean

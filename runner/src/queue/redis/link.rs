@@ -5,6 +5,7 @@
 //! It decides nothing about jobs. What may be sent again after a lost reply is said by the caller.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -63,6 +64,8 @@ pub(super) struct Link {
     live: Arc<Mutex<Live>>,
     /// How often the connection was opened anew.
     renewals: watch::Sender<u64>,
+    /// Connections up to this number may be dead: a caller gave up waiting on one.
+    doubted: AtomicU64,
 }
 
 /// The live connection and its number: a caller that saw an old one fail must not drop a newer one.
@@ -89,7 +92,7 @@ impl Link {
         connect_timeout: Duration,
     ) -> Self {
         let (live, renewals) = (Arc::default(), watch::Sender::new(0));
-        Self { target, place, call_timeout, connect_timeout, live, renewals }
+        Self { target, place, call_timeout, connect_timeout, live, renewals, doubted: AtomicU64::new(0) }
     }
 
     pub(super) fn place(&self) -> &str {
@@ -120,6 +123,11 @@ impl Link {
                 self.within(self.connect_timeout, self.open(self.connect_timeout)).await.map(|o| o.client)
             }
         }
+    }
+
+    /// To be held while a call is on its way on the connection with this number.
+    pub(super) fn unanswered(&self, number: u64) -> Unanswered<'_> {
+        Unanswered { doubted: &self.doubted, number }
     }
 
     pub(super) fn connect_timeout(&self) -> Duration {
@@ -175,7 +183,9 @@ impl Link {
     async fn send(&self, cmd: &Cmd, mut repeat: Repeat, deadline: Monotonic) -> Result<Sent, Failed> {
         loop {
             let (number, mut connection) = self.connection(deadline).await.map_err(Failed::Store)?;
+            let unanswered = self.unanswered(number);
             let reply = timeout(left(deadline), cmd.query_async::<Value>(&mut connection)).await;
+            unanswered.over();
             let Ok(reply) = reply else {
                 self.forget(number).await;
                 return Err(Failed::Store(self.no_answer()));
@@ -206,7 +216,9 @@ impl Link {
         let patience = left(deadline).min(self.connect_timeout);
         let opening = async {
             let mut live = self.live.lock().await;
-            if let Some(connection) = live.connection.clone() {
+            if live.number > self.doubted.load(Relaxed)
+                && let Some(connection) = live.connection.clone()
+            {
                 self.look_around(&mut live);
                 return Ok((live.number, connection));
             }
@@ -280,6 +292,26 @@ impl Link {
 
     fn no_answer(&self) -> StoreError {
         StoreError::Unreachable(format!("no answer from {} in time", self.place))
+    }
+}
+
+/// A call on its way. Dropping it says that its caller has given up, with a deadline of its own: the connection may be
+/// dead, and nobody else would find out.
+pub(super) struct Unanswered<'a> {
+    doubted: &'a AtomicU64,
+    number: u64,
+}
+
+impl Unanswered<'_> {
+    /// It has come to its end, whatever that was.
+    pub(super) fn over(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.doubted.fetch_max(self.number, Relaxed);
     }
 }
 
