@@ -1,6 +1,6 @@
 # The menu. Each target installs what it needs: the Rust target for handlers, and for tests Debian packages.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain build guests languages demo check test soak soak-handlers mutants bench
+.PHONY: help setup toolchain build guests languages demo check test soak soak-handlers mutants bench cost
 
 help: ## show this menu
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -46,3 +46,7 @@ mutants: setup guests ## deliberate faults in the stores: the conformance suite 
 
 bench: setup guests ## measure this machine: throughput, and what a million scheduled jobs cost
 	@scripts/bench.sh
+
+COST_SECONDS ?= 60
+cost: setup guests ## measure a runner that is idle, cut off from its store, and flooded (some fifteen minutes)
+	@scripts/cost.sh $(COST_SECONDS) $(JOBS)

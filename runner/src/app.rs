@@ -21,6 +21,7 @@ use crate::registry::{Registry, RegistryConfig, Versions};
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::service::ServiceManager;
 use crate::upkeep::session_file::{GoneSessions, KeptFile};
+use crate::vitals::{Vital, Vitals};
 use crate::worker::{Loops, Onlooker, Worker, WorkerConfig};
 
 mod reload;
@@ -93,6 +94,9 @@ pub struct Parts {
     pub registry: Registry,
     /// Where calls of the store run.
     pub io: tokio::runtime::Handle,
+    /// Its loops.
+    #[doc(hidden)]
+    pub vitals: Vitals,
 }
 
 /// Somebody who looks on: is given the parts once they are made, and told of each run.
@@ -156,41 +160,47 @@ async fn serve(
         store = store.describe(), handlers = %settings.handlers.display(), concurrency = settings.concurrency,
         lease_ms = settings.lease.as_millis() as u64, "the runner starts"
     );
-    let sandbox = Sandbox::new(sandbox_config(&settings))?;
-    let registry = Registry::start(registry_config(&settings, operator), Arc::clone(&sandbox))?;
     let manager =
         Arc::new(ServiceManager::find().context("cannot start the thread that tells the service manager")?);
-    let Some(identity) = first_contact(&*store, &manager, &mut stop).await? else {
-        return Ok(RunnerEnd::Clean);
+    let vitals = Vitals::default();
+    // Until it claims there is nothing to settle or to give back: a stop ends it where it is.
+    let begun = tokio::select! {
+        begun = begin(&settings, operator, &*store, &manager, &vitals) => begun?,
+        () = stop.first() => return Ok(RunnerEnd::Clean),
     };
-    warn_of_set_up(&*store).await;
+    let Begun { sandbox, registry, identity } = begun;
     let session = new_session()?;
-    recover(&*store, &settings, &identity).await?;
     let file = Arc::new(KeptFile::new(&settings.state_dir, &session));
     file.keep(&identity);
     let onlooker = audience.as_ref().map(|audience| Arc::clone(&audience.onlooker));
     if let Some(audience) = audience {
         let io = tokio::runtime::Handle::current();
-        (audience.parts)(Parts { store: Arc::clone(&store), registry: registry.clone(), io });
+        let (store, registry, vitals) = (Arc::clone(&store), registry.clone(), vitals.clone());
+        (audience.parts)(Parts { store, registry, io, vitals });
     }
-    let config = worker_config(&settings, onlooker);
+    let config = worker_config(&settings, onlooker, vitals.clone());
     let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
         .context("cannot start the timer")?;
     let (drains, wanted) = watch::channel(reload::drained(&settings.spool));
     crate::upkeep::start(&worker, &mut loops.serving, wanted);
     if let Some(hang_up) = hang_up {
         let spool = settings.spool.clone();
-        loops.serving.spawn(reload::reload_at(hang_up, registry.clone(), reread, spool, drains));
+        let vital = vitals.enter("hang-up");
+        loops.serving.spawn(reload::reload_at(hang_up, vital, registry.clone(), reread, spool, drains));
     }
-    loops.serving.spawn(follow_name(Arc::clone(&worker), Arc::clone(&file)));
+    loops.serving.spawn(follow_name(Arc::clone(&worker), vitals.enter("store-name"), Arc::clone(&file)));
     loops.serving.spawn(say_when_serving(Arc::clone(&worker), registry.clone(), Arc::clone(&manager)));
 
     let ended = tokio::select! {
         () = stop.first() => Ok(()),
         () = idle(&worker, &registry), if settings.until_idle => Ok(()),
-        Some(broken) = loops.serving.join_next() => Err(broken),
-        broken = &mut loops.settling => Err(broken),
+        name = vitals.broken() => Err(name),
+        Some(_) = loops.serving.join_next() => Err("serving"),
+        _ = &mut loops.settling => Err("settle"),
     };
+    if let Err(name) = ended {
+        tracing::error!(name, "a loop of the runner ended, which none should: the runner ends with it");
+    }
     manager.stopping(worker.hand.counts().running);
     let end = stop_gracefully(&worker, loops, &mut stop).await;
     manager.last_word();
@@ -200,8 +210,38 @@ async fn serve(
     }
     match ended {
         Ok(()) => Ok(end),
-        Err(broken) => Err(anyhow::anyhow!("a loop of the runner ended: {broken:?}")),
+        Err(name) => Err(anyhow::anyhow!("a loop of the runner ended ({name}); the log says why")),
     }
+}
+
+/// What there is of a runner before it claims.
+struct Begun {
+    sandbox: Arc<Sandbox>,
+    registry: Registry,
+    identity: String,
+}
+
+/// Makes what serves, waits for the store, and takes back what earlier runners of this host left.
+async fn begin(
+    settings: &RunSettings,
+    operator: Arc<Operator>,
+    store: &dyn Store,
+    manager: &ServiceManager,
+    vitals: &Vitals,
+) -> anyhow::Result<Begun> {
+    let of_sandbox = sandbox_config(settings, vitals);
+    let of_registry = registry_config(settings, operator, vitals);
+    // On a thread of its own: the file system may take its time.
+    let made = tokio::task::spawn_blocking(move || {
+        let sandbox = Sandbox::new(of_sandbox)?;
+        let registry = Registry::start(of_registry, Arc::clone(&sandbox))?;
+        anyhow::Ok((sandbox, registry))
+    });
+    let (sandbox, registry) = made.await.context("the start was given up")??;
+    let identity = first_contact(store, manager).await?;
+    warn_of_set_up(store).await;
+    recover(store, settings, &identity).await?;
+    Ok(Begun { sandbox, registry, identity })
 }
 
 /// What the operator says, with the secrets looked up. Blocking.
@@ -221,7 +261,7 @@ pub fn operator_without_secrets(settings: &OperatorSettings) -> Operator {
     settings.without_secrets(variable).with_real_dirs(|dir| std::fs::canonicalize(dir))
 }
 
-fn sandbox_config(settings: &RunSettings) -> SandboxConfig {
+fn sandbox_config(settings: &RunSettings, vitals: &Vitals) -> SandboxConfig {
     SandboxConfig {
         concurrency: settings.concurrency,
         memory_bytes_max: memory_bytes_max(&settings.operator),
@@ -230,6 +270,7 @@ fn sandbox_config(settings: &RunSettings) -> SandboxConfig {
         compile_memory_bytes_max: settings.memory_bytes_total.clamp(COMPILE_BYTES.0, COMPILE_BYTES.1),
         io: Some(tokio::runtime::Handle::current()),
         resolver: None,
+        vitals: vitals.clone(),
         ..SandboxConfig::default()
     }
 }
@@ -239,7 +280,7 @@ pub fn memory_bytes_max(operator: &OperatorSettings) -> u64 {
     operator.ceiling.memory_bytes.unwrap_or(crate::sandbox::Limits::default().memory_bytes)
 }
 
-fn registry_config(settings: &RunSettings, operator: Arc<Operator>) -> RegistryConfig {
+fn registry_config(settings: &RunSettings, operator: Arc<Operator>, vitals: &Vitals) -> RegistryConfig {
     RegistryConfig {
         dir: settings.handlers.clone(),
         scan_every: settings.handlers_scan,
@@ -247,10 +288,15 @@ fn registry_config(settings: &RunSettings, operator: Arc<Operator>) -> RegistryC
         versions: settings.cache_dir.as_deref().map(|dir| Versions::of_folder(dir, &settings.handlers)),
         module_bytes_max: MODULE_BYTES_MAX,
         operator,
+        vitals: vitals.clone(),
     }
 }
 
-fn worker_config(settings: &RunSettings, onlooker: Option<Arc<dyn Onlooker>>) -> WorkerConfig {
+fn worker_config(
+    settings: &RunSettings,
+    onlooker: Option<Arc<dyn Onlooker>>,
+    vitals: Vitals,
+) -> WorkerConfig {
     WorkerConfig {
         name: settings.name.clone(),
         host: settings.host.clone(),
@@ -263,28 +309,21 @@ fn worker_config(settings: &RunSettings, onlooker: Option<Arc<dyn Onlooker>>) ->
         retention_dead: settings.retention.dead,
         id_memory: settings.retention.id_memory,
         onlooker,
+        vitals,
     }
 }
 
-/// Waits until the store answers. `None` when the runner was told to stop meanwhile.
-async fn first_contact(
-    store: &dyn Store,
-    manager: &ServiceManager,
-    stop: &mut StopSignals,
-) -> anyhow::Result<Option<String>> {
+/// Waits until the store answers.
+async fn first_contact(store: &dyn Store, manager: &ServiceManager) -> anyhow::Result<String> {
     let outage = crate::worker::Outage::default();
     let mut pace = crate::worker::Pace::default();
     loop {
-        let asked = tokio::select! {
-            asked = store.identity() => asked,
-            () = stop.first() => return Ok(None),
-        };
-        match asked {
+        match store.identity().await {
             Ok(identity) => {
                 outage.succeeded("identity");
                 outage.say();
                 manager.status("loading the handlers");
-                return Ok(Some(identity));
+                return Ok(identity);
             }
             Err(error) if error.is_passing() => {
                 outage.failed("identity", &error);
@@ -292,10 +331,7 @@ async fn first_contact(
             }
             Err(error) => return Err(error.into()),
         }
-        tokio::select! {
-            () = tokio::time::sleep(pace.failed()) => {}
-            () = stop.first() => return Ok(None),
-        }
+        tokio::time::sleep(pace.failed()).await;
     }
 }
 
@@ -319,14 +355,18 @@ fn new_session() -> anyhow::Result<SessionId> {
 }
 
 /// Keeps the session's file where a restart finds it, also when the store has lost its name and got another.
-async fn follow_name(worker: Arc<Worker>, file: Arc<KeptFile>) {
+async fn follow_name(worker: Arc<Worker>, vital: Vital, file: Arc<KeptFile>) {
     let mut names = worker.identity.subscribe();
-    while names.changed().await.is_ok() {
+    loop {
+        let rest = vital.rest();
+        if names.changed().await.is_err() {
+            // The worker outlives its loops: this does not come.
+            std::future::pending::<()>().await;
+        }
+        drop(rest);
         let name = names.borrow_and_update().clone();
         file.keep(&name);
     }
-    // The worker outlives its loops: this does not come.
-    std::future::pending::<()>().await;
 }
 
 /// Takes back what earlier runners of this host left. A failure leaves it to the lease.
@@ -348,7 +388,10 @@ async fn recover(store: &dyn Store, settings: &RunSettings, identity: &str) -> a
 /// Says which kinds are served once all modules of the start are loaded or broken; then keeps the service
 /// manager informed.
 async fn say_when_serving(worker: Arc<Worker>, registry: Registry, manager: Arc<ServiceManager>) {
-    registry.settled().await;
+    tokio::select! {
+        () = registry.settled() => {}
+        () = manager.watch(&worker, false) => {}
+    }
     // So that whoever enqueues after this line finds the kinds served.
     if let Err(error) = worker.beat().await {
         worker.outage.failed("heartbeat", &error);
@@ -356,7 +399,7 @@ async fn say_when_serving(worker: Arc<Worker>, registry: Registry, manager: Arc<
     let kinds: Vec<String> = worker.kinds().iter().map(ToString::to_string).collect();
     tracing::info!(kinds = kinds.join(","), session = %worker.session, "the runner serves");
     manager.ready(&worker);
-    manager.watch(&worker).await;
+    manager.watch(&worker, true).await;
 }
 
 /// SIGHUP, where it asks for another look at handlers and settings. A runner that has a terminal ends with it, as any
@@ -401,7 +444,7 @@ async fn stop_gracefully(worker: &Arc<Worker>, loops: Loops, stop: &mut StopSign
         let mut released = false;
         loop {
             worker.give_back_held(|_| true);
-            if worker.hand.is_empty() && !worker.is_claiming() {
+            if is_done(worker) || loops.settling.is_finished() {
                 return;
             }
             let waited = monotonic().duration_since(told);
@@ -415,36 +458,59 @@ async fn stop_gracefully(worker: &Arc<Worker>, loops: Loops, stop: &mut StopSign
             tokio::time::sleep(LOOK_EVERY).await;
         }
     };
-    tokio::select! {
-        () = finish => {}
+    let patience = tokio::select! {
+        () = finish => LAST_WORDS,
         () = stop.next() => {
             tracing::warn!("told to stop a second time: ending now");
             worker.release_running();
             emptied(worker, LAST_BREATH).await;
+            LAST_BREATH
         }
-    }
+    };
+    let done = is_done(worker);
     worker.close();
-    let clean = worker.hand.is_empty();
     let Loops { serving: _serving, settling } = loops;
-    if clean {
-        if !settling.is_finished() {
-            let _ = tokio::time::timeout(LAST_WORDS, settling).await;
-        }
-        if let Err(error) = worker.store.end_session(&worker.session).await {
-            tracing::warn!(%error, "the session stays registered until others see that it is gone");
-        }
-        RunnerEnd::Clean
-    } else {
+    if !done {
         let left = worker.hand.counts();
         tracing::warn!(running = left.running, unsettled = left.ending, "jobs are left to recovery");
-        RunnerEnd::Unsettled
+        return RunnerEnd::Unsettled;
     }
+    if !settling.is_finished() {
+        let _ = tokio::time::timeout(patience, settling).await;
+    }
+    leave_the_store(worker, patience).await
+}
+
+/// Whether nothing is in hand, nor on its way to it.
+fn is_done(worker: &Worker) -> bool {
+    !worker.is_claiming() && worker.hand.is_empty()
+}
+
+/// Gives back what the store holds for this session all the same, because the reply to a claim was lost, and ends the session.
+async fn leave_the_store(worker: &Worker, patience: Duration) -> RunnerEnd {
+    if worker.has_lost_claims() {
+        let given_back = tokio::time::timeout(patience, crate::upkeep::give_back_all(worker)).await;
+        if !matches!(given_back, Ok(Ok(()))) {
+            tracing::warn!(
+                "the store did not say whether it holds jobs for this runner: they are left to recovery"
+            );
+            return RunnerEnd::Unsettled;
+        }
+    }
+    match tokio::time::timeout(patience, worker.store.end_session(&worker.session)).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => {
+            tracing::warn!(%error, "the session stays registered until others see that it is gone");
+        }
+        Err(_) => tracing::warn!("the session stays registered until others see that it is gone"),
+    }
+    RunnerEnd::Clean
 }
 
 /// Waits until nothing is in hand, for so long at most.
 async fn emptied(worker: &Worker, within: Duration) {
     let _ = tokio::time::timeout(within, async {
-        while !worker.hand.is_empty() || worker.is_claiming() {
+        while !is_done(worker) {
             worker.give_back_held(|_| true);
             tokio::time::sleep(LOOK_EVERY).await;
         }

@@ -37,6 +37,9 @@ pub trait HostClock: Send + Sync + 'static {
     fn boot_id(&self) -> &str;
 }
 
+/// The name of a boot that the system does not tell.
+pub(crate) const BOOT_UNKNOWN: &str = "unknown";
+
 /// This machine's clocks.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SystemClock;
@@ -59,7 +62,7 @@ impl HostClock for SystemClock {
         static ID: std::sync::OnceLock<String> = std::sync::OnceLock::new();
         ID.get_or_init(|| {
             std::fs::read_to_string("/proc/sys/kernel/random/boot_id")
-                .map_or_else(|_| "unknown".to_owned(), |id| id.trim().to_owned())
+                .map_or_else(|_| BOOT_UNKNOWN.to_owned(), |id| id.trim().to_owned())
         })
     }
 }

@@ -30,3 +30,4 @@ pub mod cli;
 pub mod config;
 mod service;
 pub mod telemetry;
+pub mod vitals;

@@ -36,6 +36,7 @@ use crate::grants::Grants;
 use crate::manifest::{Keep, Operator};
 use crate::names::Name;
 use crate::sandbox::{Build, Limits, Module, Sandbox};
+use crate::vitals::{Vital, Vitals};
 
 use files::Files;
 use loading::LoadOrder;
@@ -64,6 +65,8 @@ pub struct RegistryConfig {
     pub module_bytes_max: u64,
     /// What the operator says for all handlers.
     pub operator: Arc<Operator>,
+    /// Where its threads show that they live.
+    pub vitals: Vitals,
 }
 
 impl RegistryConfig {
@@ -77,6 +80,7 @@ impl RegistryConfig {
             versions: None,
             module_bytes_max: 64 << 20,
             operator: Arc::default(),
+            vitals: Vitals::default(),
         }
     }
 }
@@ -266,14 +270,15 @@ impl Registry {
         let (loads, to_load) = mpsc::channel();
         let (pins, to_pin) = mpsc::channel();
         let orders = Orders { loads, pins };
-        shared.take_in(seen, &orders);
+        shared.take_in(seen, &orders, None);
 
+        let spawn = |name, body| spawn(shared.config.vitals.enter(name), name, body);
         let (loader, done) = (Arc::clone(&shared), hints.clone());
-        spawn("handlers-load", move || loading::run(&loader, &to_load, &done))?;
+        spawn("handlers-load", Box::new(move |vital| loading::run(&loader, vital, &to_load, &done)))?;
         let (pinner, done) = (Arc::clone(&shared), hints.clone());
-        spawn("handlers-pin", move || loading::run_pins(&pinner, &to_pin, &done))?;
+        spawn("handlers-pin", Box::new(move |vital| loading::run_pins(&pinner, vital, &to_pin, &done)))?;
         let (scanner, hint) = (Arc::clone(&shared), hints.clone());
-        spawn("handlers-scan", move || scanner.watch_folder(&hint, &hinted, &orders))?;
+        spawn("handlers-scan", Box::new(move |vital| scanner.watch_folder(vital, &hint, &hinted, &orders)))?;
         Ok(Self(Arc::new(Watching { shared, hints })))
     }
 
@@ -313,9 +318,9 @@ impl Drop for Watching {
 
 /// A thread whose loop begins again after a panic: a folder that nobody watches any more would go
 /// unnoticed for days.
-fn spawn(name: &'static str, body: impl Fn() + Send + 'static) -> Result<(), RegistryError> {
+fn spawn(vital: Vital, name: &'static str, body: Box<dyn Fn(&Vital) + Send>) -> Result<(), RegistryError> {
     let run = move || {
-        while catch_unwind(AssertUnwindSafe(&body)).is_err() {
+        while catch_unwind(AssertUnwindSafe(|| body(&vital))).is_err() {
             tracing::error!(thread = name, "panic in the registry; going on");
             std::thread::sleep(AFTER_PANIC);
         }
@@ -325,24 +330,31 @@ fn spawn(name: &'static str, body: impl Fn() + Send + 'static) -> Result<(), Reg
 
 impl Shared {
     /// The scan thread: scans every so often, on a hint, and when a file's quiet time is over.
-    fn watch_folder(&self, hint: &SyncSender<()>, hinted: &Receiver<()>, orders: &Orders) {
+    fn watch_folder(&self, vital: &Vital, hint: &SyncSender<()>, hinted: &Receiver<()>, orders: &Orders) {
         let mut watch = watch::Watch::new(&self.config, hint.clone());
         let mut unreadable = false;
         loop {
             let next_check = self.files.lock().next_check(clock::monotonic());
             let wait = next_check.map_or(self.config.scan_every, |due| due.min(self.config.scan_every));
-            match hinted.recv_timeout(wait) {
+            let rest = vital.rest();
+            let woken = hinted.recv_timeout(wait);
+            drop(rest);
+            match woken {
                 Ok(()) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => return,
             }
             if self.stopping.load(Ordering::Acquire) {
                 return;
             }
+            // A network folder may keep us for as long as it likes.
+            let outside = vital.outside();
             watch.follow();
-            match folder::scan(&self.config.dir) {
+            let scanned = folder::scan(&self.config.dir);
+            drop(outside);
+            match scanned {
                 Ok(seen) => {
                     unreadable = false;
-                    self.take_in(seen, orders);
+                    self.take_in(seen, orders, Some(vital));
                 }
                 // Nothing is unloaded for it: a network folder that is away for a moment must not stop jobs.
                 Err(error) if !unreadable => {
@@ -357,7 +369,7 @@ impl Shared {
     }
 
     /// What one scan saw: orders loads, drops what is gone.
-    fn take_in(&self, seen: Vec<folder::Seen>, orders: &Orders) {
+    fn take_in(&self, seen: Vec<folder::Seen>, orders: &Orders, vital: Option<&Vital>) {
         let now = clock::monotonic();
         let mut files = self.files.lock();
         let loads = files.observe(seen, now, clock::wall_ms());
@@ -371,7 +383,9 @@ impl Shared {
         }
         let manifests = self.files.lock().manifests_due(clock::monotonic());
         for (path, id) in manifests {
+            let outside = vital.map(Vital::outside);
             let read = manifests::read(&path, &id);
+            drop(outside);
             self.files.lock().manifest_read(&path, id, read, clock::monotonic(), clock::wall_ms());
         }
         self.publish();

@@ -30,6 +30,7 @@ mod sections;
 mod services;
 mod stop;
 mod stranger;
+mod ticker;
 mod turns;
 mod world;
 mod wrap;
@@ -45,12 +46,14 @@ use crate::effects::Effects;
 use crate::grants::Origin;
 use crate::names::Name;
 use crate::outcome::{RunEnd, capped};
+use crate::vitals::Vitals;
 
 use cache::CodeCache;
 use engine::Allocation;
 use limiter::MemoryMeter;
 use load::Loader;
 use run::Ground;
+use ticker::Ticker;
 use turns::Turns;
 
 pub use child::{COMMAND as COMPILE_COMMAND, compile_child};
@@ -88,6 +91,8 @@ pub struct SandboxConfig {
     pub io: Option<tokio::runtime::Handle>,
     /// Who looks up the names in HTTP requests; this machine when `None`.
     pub resolver: Option<Arc<dyn Resolver>>,
+    /// Where its thread shows that it lives.
+    pub vitals: Vitals,
 }
 
 /// What one job may use.
@@ -202,6 +207,7 @@ impl Default for SandboxConfig {
             compile_memory_bytes_max: 4 << 30,
             io: None,
             resolver: None,
+            vitals: Vitals::default(),
         }
     }
 }
@@ -281,7 +287,7 @@ impl Sandbox {
         check_memory(&config)?;
         let (engine, settings) = engine::build(&config)?;
         let pooled = settings.allocation != Allocation::OnDemand;
-        engine::start_ticker(&engine)?;
+        let ticker = Ticker::start(&engine, &config.vitals)?;
         engine::check_interruption(&engine)?;
         let cache = config.cache_dir.clone().and_then(|dir| match CodeCache::open(dir.clone(), &engine) {
             Ok(cache) => Some(cache),
@@ -296,6 +302,7 @@ impl Sandbox {
                 engine,
                 meter: Arc::new(MemoryMeter::new(config.memory_bytes_total)),
                 turns: Turns::new(guest_threads()),
+                ticker,
                 http: Arc::new(http::Client::new(config.io, config.resolver)),
             },
             loader,

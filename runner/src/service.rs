@@ -10,7 +10,9 @@ use std::time::Duration;
 
 use sd_notify::NotifyState;
 
-use crate::worker::{Sign, Worker};
+use crate::clock::monotonic;
+use crate::vitals::{Vitals, Watch};
+use crate::worker::Worker;
 
 /// A look at the runner at least so often.
 const LOOK_EVERY: Duration = Duration::from_secs(5);
@@ -79,16 +81,20 @@ impl ServiceManager {
         self.news.as_ref().is_some_and(|to_say| to_say.try_send(news).is_ok())
     }
 
-    /// Keeps the status true, and gives signs of life: one only when every loop has gone on since the
-    /// one before. Never returns.
-    pub(crate) async fn watch(&self, worker: &Worker) {
+    /// Keeps the status true, tells of loops that stand still, and gives signs of life: one only when every loop has gone on
+    /// since the one before. Before the runner serves it only tells of loops. Never returns.
+    pub(crate) async fn watch(&self, worker: &Worker, serving: bool) {
         // Four looks a period: a busy machine may delay some of them.
         let every = self.watchdog.map_or(LOOK_EVERY, |period| (period / 4).min(LOOK_EVERY));
         let mut watch = Watch::default();
         let mut said = String::new();
         loop {
             tokio::time::sleep(every).await;
-            if self.watchdog.is_some() && watch.all_went_on(worker.signs()) {
+            let alive = self.all_is_well(&mut watch, &worker.config.vitals);
+            if !serving {
+                continue;
+            }
+            if alive {
                 self.tell(News::Alive);
             }
             let status = status_of(worker);
@@ -96,6 +102,28 @@ impl ServiceManager {
                 said = status;
             }
         }
+    }
+
+    /// Whether a sign of life is due.
+    fn all_is_well(&self, watch: &mut Watch, vitals: &Vitals) -> bool {
+        let signs = vitals.signs();
+        for stuck in watch.stuck(&signs, monotonic()) {
+            let (name, seconds) = (stuck.name, stuck.since.as_secs());
+            if stuck.outside {
+                tracing::warn!(
+                    name,
+                    seconds,
+                    "a loop of the runner waits for the file system or the compiler; the others go on"
+                );
+            } else {
+                tracing::error!(
+                    name,
+                    seconds,
+                    "a loop of the runner stands still: the runner should be restarted"
+                );
+            }
+        }
+        self.watchdog.is_some() && watch.all_went_on(&signs)
     }
 }
 
@@ -127,60 +155,4 @@ fn status_of(worker: &Worker) -> String {
     }
     let counts = worker.hand.counts();
     format!("serving; kinds: {}, running: {}, held: {}", worker.kinds().len(), counts.running, counts.held)
-}
-
-/// Remembers how far each loop was when all had gone on.
-#[derive(Default)]
-struct Watch {
-    seen: [Option<u64>; 3],
-}
-
-impl Watch {
-    /// Whether every loop has gone on since the last time that this was so, or is at rest.
-    fn all_went_on(&mut self, signs: [Sign; 3]) -> bool {
-        let steps = signs.map(|sign| match sign {
-            Sign::Steps(steps) => Some(steps),
-            Sign::AtRest => None,
-        });
-        let stuck = steps.iter().zip(&self.seen).any(|(now, then)| now.is_some() && now == then);
-        for (then, now) in self.seen.iter_mut().zip(steps) {
-            // One that rests has all of its next time.
-            if !stuck || now.is_none() {
-                *then = now;
-            }
-        }
-        !stuck
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use Sign::{AtRest, Steps};
-
-    #[test]
-    fn one_loop_that_stands_still_is_enough_to_give_no_sign() {
-        let mut watch = Watch::default();
-        assert!(watch.all_went_on([Steps(0), Steps(0), Steps(0)]));
-        for (busy, steps) in (1..100).enumerate() {
-            let stuck = busy % 3;
-            let mut signs = [Steps(steps); 3];
-            signs[stuck] = Steps(0);
-            assert!(!Watch { seen: [Some(0); 3] }.all_went_on(signs), "loop {stuck}");
-        }
-        assert!(!watch.all_went_on([Steps(9), Steps(9), Steps(0)]));
-        assert!(!watch.all_went_on([Steps(99), Steps(99), Steps(0)]));
-        assert!(watch.all_went_on([Steps(99), Steps(99), Steps(1)]), "it was only slow");
-    }
-
-    #[test]
-    fn a_loop_at_rest_is_not_stuck_and_begins_anew() {
-        let mut watch = Watch::default();
-        assert!(watch.all_went_on([Steps(1), Steps(1), Steps(5)]));
-        assert!(watch.all_went_on([Steps(2), Steps(2), AtRest]));
-        assert!(watch.all_went_on([Steps(3), Steps(3), Steps(5)]), "new work, a moment ago");
-        assert!(!watch.all_went_on([Steps(4), Steps(4), Steps(5)]));
-        assert!(!watch.all_went_on([Steps(3), Steps(9), AtRest]), "another one is stuck");
-        assert!(watch.all_went_on([AtRest, AtRest, Steps(5)]));
-    }
 }

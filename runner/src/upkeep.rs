@@ -16,6 +16,7 @@ use crate::queue::{
     BATCH_MAX, LeaseSeen, Pulse, Recall, RecallAction, Retention, SessionId, Settlement, Store, StoreError,
 };
 use crate::sandbox::Stop;
+use crate::vitals::Vital;
 use crate::worker::Worker;
 
 mod drain;
@@ -34,10 +35,11 @@ const PRUNE_EVERY: Duration = Duration::from_secs(5);
 /// Starts the upkeep loops of a worker on the current runtime. `spool` says which spool it drains.
 pub(crate) fn start(worker: &Arc<Worker>, loops: &mut JoinSet<()>, spool: watch::Receiver<Option<Spool>>) {
     let touch = Touch::new();
-    loops.spawn(touch.watch(worker.config.lease, Arc::clone(&worker.sandbox)));
-    loops.spawn(beat_loop(Arc::clone(worker), touch));
-    loops.spawn(prune_loop(Arc::clone(worker)));
-    loops.spawn(drain::drain_loop(Arc::clone(worker), spool));
+    let vital = |name| worker.config.vitals.enter(name);
+    loops.spawn(touch.watch(vital("touch"), worker.config.lease, Arc::clone(&worker.sandbox)));
+    loops.spawn(beat_loop(Arc::clone(worker), vital("heartbeat"), touch));
+    loops.spawn(prune_loop(Arc::clone(worker), vital("prune")));
+    loops.spawn(drain::drain_loop(Arc::clone(worker), vital("spool"), spool));
 }
 
 /// How often a session shows itself and looks at the others: a sixth of the lease and a hair, so
@@ -51,6 +53,7 @@ struct Upkeep {
     worker: Arc<Worker>,
     observer: Observer,
     touch: Touch,
+    vital: Vital,
     /// Tokens that the walk before this one found in nobody's hand.
     unknown: HashSet<u64>,
     /// Tokens in the hand of which the walk before this one found no lease.
@@ -58,17 +61,18 @@ struct Upkeep {
 }
 
 /// Heartbeat, recalls, lost sessions, leases in nobody's hand.
-async fn beat_loop(worker: Arc<Worker>, touch: Touch) {
+async fn beat_loop(worker: Arc<Worker>, vital: Vital, touch: Touch) {
     let every = beat_every(worker.config.lease);
     let mut upkeep = Upkeep {
         observer: Observer::new(worker.config.lease, every),
         worker: Arc::clone(&worker),
         touch,
+        vital,
         unknown: HashSet::new(),
         gone: HashSet::new(),
     };
     while !worker.is_over() {
-        worker.progress.beat();
+        upkeep.vital.step();
         let started = monotonic();
         match upkeep.beat().await {
             Ok(()) => worker.outage.succeeded("heartbeat"),
@@ -91,7 +95,7 @@ impl Upkeep {
         let sent = monotonic();
         let was_lost = self.touch.is_lost(worker.config.lease);
         let pulse = worker.beat().await?;
-        worker.progress.beat();
+        self.vital.step();
         if !was_lost {
             self.touch.beat(sent);
         }
@@ -109,9 +113,10 @@ impl Upkeep {
     /// One walk over all leases: who holds them, and which of ours are in nobody's hand.
     async fn look_at_leases(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
         let worker = Arc::clone(&self.worker);
+        let lost_claims = worker.lost_claims();
         let (working, offered) = (worker.hand.working(), worker.times_offered());
         let leases = all_leases(&*worker.store).await?;
-        worker.progress.beat();
+        self.vital.step();
         self.let_go(working, &leases, offered);
         let beats = pulse
             .sessions
@@ -120,9 +125,11 @@ impl Upkeep {
             .map(|s| (s.session.clone(), s.beat));
         let holders = leases.iter().map(|seen| seen.lease.session.clone());
         let lost = self.observer.observe(monotonic(), &worker.session, beats, holders);
-        self.give_back_unknown(&leases).await?;
+        if self.give_back_unknown(&leases).await? {
+            worker.audited_claims(lost_claims);
+        }
         for session in lost {
-            worker.progress.beat();
+            self.vital.step();
             take_over(&*worker.store, &session, &leases, worker.config.retention_dead, "lost").await?;
         }
         Ok(())
@@ -146,8 +153,8 @@ impl Upkeep {
     }
 
     /// Releases leases of this session that it does not know of: the reply to their claim was lost. Two
-    /// walks must agree, for a lease may end between its listing and our look.
-    async fn give_back_unknown(&mut self, leases: &[LeaseSeen]) -> Result<(), StoreError> {
+    /// walks must agree, for a lease may end between its listing and our look. True when two walks found none.
+    async fn give_back_unknown(&mut self, leases: &[LeaseSeen]) -> Result<bool, StoreError> {
         let worker = &self.worker;
         let unknown: Vec<&LeaseSeen> = leases
             .iter()
@@ -162,10 +169,29 @@ impl Upkeep {
             .collect();
         for batch in releases.chunks(BATCH_MAX) {
             tracing::info!(jobs = batch.len(), "giving back jobs whose claim was not answered");
+            self.vital.step();
             worker.store.settle(batch).await?;
         }
-        Ok(())
+        Ok(before.is_empty() && self.unknown.is_empty())
     }
+}
+
+/// Releases every lease of this session, in whose hand nothing is any more: the last word of a runner that stops.
+///
+/// # Errors
+/// What the store says.
+pub(crate) async fn give_back_all(worker: &Worker) -> Result<(), StoreError> {
+    let leases = all_leases(&*worker.store).await?;
+    let releases: Vec<Settlement> = leases
+        .into_iter()
+        .filter(|seen| seen.lease.session == worker.session)
+        .map(|seen| worker.release(seen.lease, seen.lane))
+        .collect();
+    for batch in releases.chunks(BATCH_MAX) {
+        tracing::info!(jobs = batch.len(), "giving back jobs whose claim was not answered");
+        worker.store.settle(batch).await?;
+    }
+    Ok(())
 }
 
 /// Every lease in the store, page by page. Bounded by the slots of the fleet.
@@ -253,9 +279,10 @@ pub(crate) async fn anybody_works(worker: &Worker) -> Result<bool, StoreError> {
 }
 
 /// Prunes step by step, at once while there is more.
-async fn prune_loop(worker: Arc<Worker>) {
+async fn prune_loop(worker: Arc<Worker>, vital: Vital) {
     let mut dropped = Dropped::default();
     while !worker.is_over() {
+        vital.step();
         let pause = match worker.store.prune().await {
             Ok(pruned) => {
                 worker.outage.succeeded("prune");
@@ -272,6 +299,7 @@ async fn prune_loop(worker: Arc<Worker>) {
                 PRUNE_EVERY
             }
         };
+        let _rest = vital.rest();
         tokio::time::sleep(pause).await;
     }
 }

@@ -17,6 +17,7 @@ use crate::names::Name;
 use crate::queue::{IdMemory, Lane, Lease, Retention, RunnerInfo, SessionId, Settlement, Store, Wake};
 use crate::registry::Registry;
 use crate::sandbox::{JobLog, Limits, Sandbox, Stop, StopSignal};
+use crate::vitals::{Vital, Vitals};
 
 mod claims;
 mod hand;
@@ -25,7 +26,6 @@ mod logs;
 mod onlooker;
 mod outage;
 mod policy;
-mod progress;
 mod restore;
 mod run_job;
 mod services;
@@ -40,8 +40,6 @@ use hand::{Claim, InHand, Moment, Running};
 pub use onlooker::Onlooker;
 pub(crate) use outage::{Outage, Pace};
 pub(crate) use policy::{Attempt, decide};
-use progress::Progress;
-pub(crate) use progress::Sign;
 use restore::Memory;
 use shortage::Shortage;
 use waiting::Ended;
@@ -71,6 +69,8 @@ pub struct WorkerConfig {
     pub id_memory: IdMemory,
     /// Who is told of each run.
     pub onlooker: Option<Arc<dyn Onlooker>>,
+    /// Where its loops show that they live.
+    pub vitals: Vitals,
 }
 
 /// One runner's working state, shared by its loops.
@@ -88,7 +88,6 @@ pub struct Worker {
     memory: Memory,
     /// The store's name, once it has changed since the start.
     pub(crate) identity: watch::Sender<String>,
-    pub(crate) progress: Progress,
     /// Ends the sleep of the claim loop.
     wake: Notify,
     /// A heartbeat is wanted now: an operator recalls a job, or there is news to tell.
@@ -101,6 +100,9 @@ pub struct Worker {
     next_token: AtomicU64,
     /// First token of the claim that is on its way; `u64::MAX` when none is.
     in_flight: AtomicU64,
+    /// Claims that may have been done although no reply came, and how many of them an audit has seen the end of.
+    lost_claims: AtomicU64,
+    audited_claims: AtomicU64,
     shortage: Shortage,
     lanes_wanted: AtomicBool,
     served_lanes: ArcSwap<HashSet<Lane>>,
@@ -147,7 +149,6 @@ impl Worker {
             outage: Outage::default(),
             memory: Memory::default(),
             identity: watch::Sender::default(),
-            progress: Progress::default(),
             wake: Notify::new(),
             beat_wanted: Notify::new(),
             stopping: Notify::new(),
@@ -156,6 +157,8 @@ impl Worker {
             started_ms: AtomicU64::new(0),
             next_token: AtomicU64::new(1),
             in_flight: AtomicU64::new(u64::MAX),
+            lost_claims: AtomicU64::new(0),
+            audited_claims: AtomicU64::new(0),
             shortage: Shortage::default(),
             lanes_wanted: AtomicBool::new(true),
             served_lanes: ArcSwap::default(),
@@ -165,17 +168,18 @@ impl Worker {
             timer: parking_lot::Mutex::new(None),
         });
         let of_timer = Arc::downgrade(&worker);
-        *worker.timer.lock() = Some(timer::Timer::start(move |token| {
+        let vital = |name| worker.config.vitals.enter(name);
+        *worker.timer.lock() = Some(timer::Timer::start(vital("timer"), move |token| {
             if let Some(worker) = of_timer.upgrade() {
                 worker.moment(token);
             }
         })?);
         let mut serving = tokio::task::JoinSet::new();
-        serving.spawn(claims::claim_loop(Arc::clone(&worker)));
-        serving.spawn(wake_loop(Arc::clone(&worker)));
-        serving.spawn(registry_loop(Arc::clone(&worker)));
-        serving.spawn(logs::flush_loop(Arc::clone(&worker)));
-        let settling = tokio::spawn(settle::settle_loop(Arc::clone(&worker), to_settle));
+        serving.spawn(claims::claim_loop(Arc::clone(&worker), vital("claims")));
+        serving.spawn(wake_loop(Arc::clone(&worker), vital("wakes")));
+        serving.spawn(registry_loop(Arc::clone(&worker), vital("handlers")));
+        serving.spawn(logs::flush_loop(Arc::clone(&worker), vital("logs")));
+        let settling = tokio::spawn(settle::settle_loop(Arc::clone(&worker), vital("settle"), to_settle));
         Ok((worker, Loops { serving, settling }))
     }
 
@@ -308,6 +312,26 @@ impl Worker {
         self.in_flight.store(u64::MAX, SeqCst);
     }
 
+    /// A claim brought no reply: the store may hold jobs for us that we do not know of.
+    fn claim_lost(&self) {
+        self.lost_claims.fetch_add(1, SeqCst);
+    }
+
+    /// How many claims brought no reply so far.
+    pub(crate) fn lost_claims(&self) -> u64 {
+        self.lost_claims.load(SeqCst)
+    }
+
+    /// Nothing is left of the first so many of them.
+    pub(crate) fn audited_claims(&self, lost: u64) {
+        self.audited_claims.store(lost, SeqCst);
+    }
+
+    /// Whether the store may hold jobs for this session that are in nobody's hand.
+    pub(crate) fn has_lost_claims(&self) -> bool {
+        self.lost_claims() != self.audited_claims.load(SeqCst)
+    }
+
     fn running_of(&self, job: &InHand) -> Arc<Running> {
         let handler = run_job::pick_handler(self, &job.claimed);
         let log_bytes = handler.map_or(Limits::default().log_bytes, |handler| handler.limits.log_bytes);
@@ -362,9 +386,12 @@ impl Worker {
 }
 
 /// Turns the store's signals into earlier looks.
-async fn wake_loop(worker: Arc<Worker>) {
+async fn wake_loop(worker: Arc<Worker>, vital: Vital) {
     let mut wakes = worker.store.wakes();
-    while let Some(wake) = wakes.recv().await {
+    loop {
+        let rest = vital.rest();
+        let Some(wake) = wakes.recv().await else { return };
+        drop(rest);
         match wake {
             Wake::Due { lane, .. } => {
                 if !worker.served_lanes.load().contains(&lane) && worker.serves(&lane) {
@@ -386,9 +413,14 @@ async fn wake_loop(worker: Arc<Worker>) {
 }
 
 /// Follows the handlers: new ones may have jobs waiting, and held jobs of gone ones go back.
-async fn registry_loop(worker: Arc<Worker>) {
+async fn registry_loop(worker: Arc<Worker>, vital: Vital) {
     let mut generations = worker.registry.subscribe();
-    while generations.changed().await.is_ok() {
+    loop {
+        let rest = vital.rest();
+        if generations.changed().await.is_err() {
+            return;
+        }
+        drop(rest);
         let snapshot = worker.registry.snapshot();
         worker.give_back_held(|job| !snapshot.handlers.contains_key(&job.job.kind));
         for (kind, handler) in &snapshot.handlers {

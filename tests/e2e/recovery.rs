@@ -15,7 +15,6 @@ on_both_stores! {
     a_stopped_runner_cannot_settle_what_another_took
     a_stopped_runner_settles_what_nobody_took
     a_runner_whose_registration_was_deleted_recovers_all_the_same
-    a_poison_pill_convicts_itself_and_not_its_neighbours
 }
 
 /// Enqueues naps and waits until all of them run.
@@ -129,26 +128,4 @@ fn a_runner_whose_registration_was_deleted_recovers_all_the_same(on: StoreKind) 
         q["running"] == 5
             && here.all_jobs(&["--queue", "nap", "--state", "running"]).iter().all(|j| j["attempt"] == 2)
     });
-}
-
-fn a_poison_pill_convicts_itself_and_not_its_neighbours(on: StoreKind) {
-    let store = on.start();
-    let here = Hourhand::new(&store.url(), &["nap"]);
-    // The pill: whenever it runs, its runner is killed. The neighbours nap beside it.
-    here.ok(&["enqueue", "nap", r#"{"ms":60000}"#, "--id", "pill", "--max-attempts", "50"]);
-    for n in 0..20 {
-        here.ok(&["enqueue", "nap", r#"{"ms":1500}"#, "--id", &format!("n{n}")]);
-    }
-    for _ in 0..3 {
-        let mut runner = here.runner(&[]);
-        here.job_in("pill", "running", Duration::from_secs(20));
-        runner.kill();
-    }
-    let _runner = here.runner(&[]);
-    let pill = here.job_in("pill", "dead", Duration::from_secs(20));
-    assert_eq!(pill["error"]["reason"], "lost", "{pill:#}");
-    assert_eq!(pill["crashes"], 3);
-    for job in all_completed(&here, 20, Duration::from_secs(60)) {
-        assert!(job["crashes"].as_u64().unwrap() <= 2, "{job:#}");
-    }
 }

@@ -163,6 +163,40 @@ impl Hourhand {
         Runner { child, log }
     }
 
+    /// A runner in a container of its own, as far as process ids go: it is number 1 there. `None`, with a word about it, where this
+    /// machine does not let us make one. Waits until it serves.
+    #[allow(clippy::print_stderr, reason = "why a test does nothing")]
+    pub fn runner_as_pid_1(&self, args: &[&str]) -> Option<Runner> {
+        const CONTAINER: [&str; 5] = ["--pid", "--fork", "--mount-proc", "--kill-child", "--"];
+        let allowed = Command::new("unshare").args(CONTAINER).arg("true").output();
+        if !allowed.is_ok_and(|output| output.status.success()) {
+            eprintln!("skipped: no PID namespaces here");
+            return None;
+        }
+        let number = self.started.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let log = self.dir.path().join(format!("runner-{number}.log"));
+        let file = File::create(&log).expect("a log file");
+        let inner = self.command(&["run", "--handlers", "handlers"]);
+        let mut command = Command::new("unshare");
+        command
+            .args(CONTAINER)
+            .arg(inner.get_program())
+            .args(inner.get_args())
+            .args(args)
+            .env_clear()
+            .envs(inner.get_envs().filter_map(|(key, value)| Some((key, value?))))
+            .current_dir(self.dir.path())
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().expect("a second handle"))
+            .stderr(file);
+        let child = command.spawn().expect("start a runner");
+        let runner = Runner { child, log };
+        eventually("the runner serves", Duration::from_secs(60), || {
+            runner.log().contains("the runner serves").then_some(())
+        });
+        Some(runner)
+    }
+
     /// Waits until the queue counts satisfy `wanted`; the counts of that queue.
     #[track_caller]
     pub fn counts(

@@ -14,6 +14,8 @@ struct Orders {
     frozen_below: AtomicUsize,
     /// So does every new one.
     frozen: AtomicBool,
+    /// Connections with a lower number pass on requests, and no reply.
+    mute_below: AtomicUsize,
     /// The next reply is dropped, and its connection with it.
     lose_reply: AtomicBool,
     lost: AtomicUsize,
@@ -21,11 +23,13 @@ struct Orders {
 }
 
 /// A running proxy. It ends with its runtime.
+#[allow(dead_code, reason = "each test binary uses a part of this")]
 pub(crate) struct Proxy {
     port: u16,
     orders: Arc<Orders>,
 }
 
+#[allow(dead_code, reason = "each test binary uses a part of this")]
 impl Proxy {
     /// A proxy in front of a port of the loopback address.
     pub(crate) async fn start(server_port: u16) -> Self {
@@ -46,11 +50,26 @@ impl Proxy {
         self.orders.frozen_below.store(usize::MAX, Ordering::SeqCst);
     }
 
+    /// From now on nothing passes on the connections that are open, and nothing is closed; new ones work.
+    pub(crate) fn freeze_open(&self) {
+        self.orders.frozen_below.store(self.connections(), Ordering::SeqCst);
+    }
+
     /// New connections work again; those that were open never will.
     pub(crate) fn thaw_for_new_connections(&self) {
-        let next = self.orders.connections.load(Ordering::SeqCst);
+        let next = self.connections();
         self.orders.frozen_below.store(next, Ordering::SeqCst);
         self.orders.frozen.store(false, Ordering::SeqCst);
+    }
+
+    /// From now on no reply passes on the connections that are open; their requests do, and new connections work.
+    pub(crate) fn freeze_replies(&self) {
+        self.orders.mute_below.store(self.connections(), Ordering::SeqCst);
+    }
+
+    /// How many connections there were so far.
+    pub(crate) fn connections(&self) -> usize {
+        self.orders.connections.load(Ordering::SeqCst)
     }
 
     /// The server gets the next request; its reply is lost with the connection.
@@ -84,7 +103,9 @@ async fn pass_on(
 ) {
     let mut buffer = vec![0u8; 64 << 10];
     while let Ok(size) = from.read(&mut buffer).await {
-        if orders.frozen.load(Ordering::SeqCst) || number < orders.frozen_below.load(Ordering::SeqCst) {
+        let mute = replies && number < orders.mute_below.load(Ordering::SeqCst);
+        if mute || orders.frozen.load(Ordering::SeqCst) || number < orders.frozen_below.load(Ordering::SeqCst)
+        {
             // Keeps both sides open and says nothing, as a host that lost its power would.
             std::future::pending::<()>().await;
         }

@@ -7,6 +7,7 @@ use crate::client::Spool;
 use crate::config::machine::Machine;
 use crate::config::{self, Layers, LogFormat, LogSettings, Problems, RunSettings, SpoolSettings};
 use crate::registry::Registry;
+use crate::vitals::Vital;
 
 /// What the settings of a runner are read from, at its start and again.
 pub struct Reread {
@@ -43,12 +44,19 @@ pub(super) fn drained(settings: &SpoolSettings) -> Option<Spool> {
 /// Does so at each SIGHUP. Settings that are wrong change nothing.
 pub(super) async fn reload_at(
     mut hang_up: Signal,
+    vital: Vital,
     registry: Registry,
     reread: Option<Reread>,
     mut spool: SpoolSettings,
     drains: watch::Sender<Option<Spool>>,
 ) {
-    while hang_up.recv().await.is_some() {
+    loop {
+        let rest = vital.rest();
+        if hang_up.recv().await.is_none() {
+            // There will be no more signals; the runner goes on.
+            std::future::pending::<()>().await;
+        }
+        drop(rest);
         tracing::info!("scanning the handlers folder: told to by SIGHUP");
         registry.reload();
         match reread.as_ref().map(Reread::read) {
@@ -72,6 +80,4 @@ pub(super) async fn reload_at(
             }
         }
     }
-    // There will be no more signals; the runner goes on.
-    std::future::pending::<()>().await;
 }

@@ -12,6 +12,7 @@ use sha2::{Digest, Sha256};
 
 use crate::clock;
 use crate::sandbox::{LoadError, Module};
+use crate::vitals::Vital;
 
 use super::folder::FileId;
 use super::pinned::PinOrder;
@@ -46,14 +47,16 @@ pub(super) enum Loaded {
 }
 
 /// Loads what is ordered, until nobody orders any more.
-pub(super) fn run(shared: &Shared, ordered: &Receiver<LoadOrder>, done: &SyncSender<()>) {
-    while let Ok(order) = ordered.recv() {
+pub(super) fn run(shared: &Shared, vital: &Vital, ordered: &Receiver<LoadOrder>, done: &SyncSender<()>) {
+    while let Some(order) = next(vital, ordered) {
         if shared.stopping.load(Ordering::Acquire) {
             return;
         }
+        let outside = vital.outside();
         // An order without an answer would keep its file waiting for ever.
         let loaded = catch_unwind(AssertUnwindSafe(|| load(shared, &order)))
             .unwrap_or_else(|_| Loaded::Unreadable("loading it panicked".to_owned()));
+        drop(outside);
         shared.files.lock().loaded(&order, loaded, clock::monotonic(), clock::wall_ms());
         shared.publish();
         // The scan thread looks when this file's next moment is; a full channel wakes it as well.
@@ -63,17 +66,25 @@ pub(super) fn run(shared: &Shared, ordered: &Receiver<LoadOrder>, done: &SyncSen
 
 /// Loads the versions that pins name, until nobody orders any more. A thread of its own: who goes back to an
 /// old version must not wait for the compilation of a new one.
-pub(super) fn run_pins(shared: &Shared, ordered: &Receiver<PinOrder>, done: &SyncSender<()>) {
-    while let Ok(order) = ordered.recv() {
+pub(super) fn run_pins(shared: &Shared, vital: &Vital, ordered: &Receiver<PinOrder>, done: &SyncSender<()>) {
+    while let Some(order) = next(vital, ordered) {
         if shared.stopping.load(Ordering::Acquire) {
             return;
         }
+        let outside = vital.outside();
         let loaded = catch_unwind(AssertUnwindSafe(|| load_pinned(shared, &order)))
             .unwrap_or_else(|_| Err("loading it panicked".to_owned()));
+        drop(outside);
         shared.files.lock().pin_loaded(&order, loaded, clock::wall_ms());
         shared.publish();
         let _ = done.try_send(());
     }
+}
+
+/// The next order; `None` when nobody orders any more.
+fn next<T>(vital: &Vital, ordered: &Receiver<T>) -> Option<T> {
+    let _rest = vital.rest();
+    ordered.recv().ok()
 }
 
 fn load_pinned(shared: &Shared, order: &PinOrder) -> Result<Arc<Module>, String> {

@@ -1,5 +1,4 @@
-//! The one engine of a process: how it is set, how its pool is sized, and the ticker that lets it
-//! interrupt guests.
+//! The one engine of a process: how it is set, how its pool is sized, and the check that it can interrupt guests.
 //!
 //! Everything about the pool follows from one number, the jobs that run at once. Where the address
 //! space is too small for the pool, a tighter one is tried, and then none: loudly, because jobs are
@@ -9,14 +8,12 @@ use std::num::NonZeroUsize;
 use std::time::Duration;
 
 use wasmtime::{
-    Config, Enabled, Engine, EngineWeak, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig,
-    Store, Trap, WasmBacktraceDetails,
+    Config, Enabled, Engine, InstanceAllocationStrategy, OptLevel, PoolingAllocationConfig, Store, Trap,
+    WasmBacktraceDetails,
 };
 
 use super::{SandboxConfig, SandboxError};
 
-/// One tick of the epoch: how exact a time-out is, and how long a guest holds its thread.
-pub(super) const TICK: Duration = Duration::from_millis(10);
 /// Stack of a guest, in bytes. Deep recursion ends here, as [`Trap::StackOverflow`].
 pub(super) const STACK_BYTES: usize = 512 << 10;
 /// Stack of a guest and of the host functions that it calls, in bytes.
@@ -185,23 +182,6 @@ fn pool_config(config: &SandboxConfig) -> PoolingAllocationConfig {
         .decommit_batch_size(DECOMMIT_BATCH)
         .pagemap_scan(Enabled::Auto);
     pool
-}
-
-/// Starts the thread that lets guests be interrupted. It ends by itself when the engine is gone. A
-/// thread of its own and not a tokio task: guests that spin must not be able to stop it.
-pub(super) fn start_ticker(engine: &Engine) -> Result<(), SandboxError> {
-    let engine: EngineWeak = engine.weak();
-    std::thread::Builder::new()
-        .name("epoch".to_owned())
-        .spawn(move || {
-            while let Some(engine) = engine.upgrade() {
-                engine.increment_epoch();
-                drop(engine);
-                std::thread::sleep(TICK);
-            }
-        })
-        .map(drop)
-        .map_err(|error| SandboxError::Engine(format!("cannot start the epoch thread: {error}")))
 }
 
 /// `(module (func (export "spin") (loop (br 0))))`

@@ -46,6 +46,12 @@ impl JobLog {
         self.kept.lock().version
     }
 
+    /// What it keeps, in bytes.
+    pub fn bytes(&self) -> usize {
+        let kept = self.kept.lock();
+        kept.head.len() + kept.tail.len()
+    }
+
     /// The log as text of about the cap's size: the head, how much was cut, the tail.
     pub fn text(&self) -> String {
         let (head, tail, cut) = self.kept.lock().parts();

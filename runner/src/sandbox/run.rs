@@ -24,6 +24,7 @@ use super::limiter::{Guest, JobMemory, MemoryMeter};
 use super::load::{Entry, Module};
 use super::log::JobLog;
 use super::stop::{Stop, StopSignal};
+use super::ticker::Ticker;
 use super::turns::{Slice, Turns};
 use super::{GuestJob, Limits, Offer, RunReport};
 
@@ -44,6 +45,7 @@ pub(super) struct Ground {
     pub(super) engine: Engine,
     pub(super) meter: Arc<MemoryMeter>,
     pub(super) turns: Turns,
+    pub(super) ticker: Ticker,
     pub(super) http: Arc<Client>,
 }
 
@@ -64,6 +66,7 @@ pub(super) async fn run(
     let deadline = clock::monotonic() + timeout;
     // Before the store, to be dropped after it: whoever waits for room finds its memory and slot free.
     let _guest = Guest::new(&ground.meter);
+    let _ticking = ground.ticker.guest();
     let memory = JobMemory::new(Arc::clone(&ground.meter), limits.memory_bytes);
     let http = GuestHttp::new(&ground.http, offer, module, deadline, &log);
     let command = match module.entry() {

@@ -7,6 +7,7 @@ use tokio::sync::watch;
 
 use crate::client::{Client, DrainError, Spool, SpoolError};
 use crate::clock::monotonic;
+use crate::vitals::Vital;
 use crate::worker::Worker;
 
 /// How often it is looked into the folder. Where there is no file, that is all that it costs.
@@ -15,11 +16,16 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const DRAIN_FOR: Duration = Duration::from_secs(1);
 
 /// Drains whichever spool is wanted, until the worker is over.
-pub(super) async fn drain_loop(worker: Arc<Worker>, mut wanted: watch::Receiver<Option<Spool>>) {
+pub(super) async fn drain_loop(
+    worker: Arc<Worker>,
+    vital: Vital,
+    mut wanted: watch::Receiver<Option<Spool>>,
+) {
     let client = Client::new(Arc::clone(&worker.store));
     // The last thing that was said of a spool that cannot be used.
     let mut said: Option<SpoolError> = None;
     while !worker.is_over() {
+        vital.step();
         let spool = wanted.borrow_and_update().clone();
         let mut more = false;
         if let Some(spool) = spool.filter(Spool::exists) {

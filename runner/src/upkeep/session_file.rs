@@ -3,14 +3,22 @@
 //! Each session locks a file of its own for as long as its process lives; the kernel frees the lock
 //! when that ends, however it ends. A file whose lock can be taken belongs to a session that is gone,
 //! and its jobs may be taken over at once. Names and process ids prove nothing: they are not asked.
+//!
+//! Only one and the same kernel can say so. Where the folder is shared between machines (NFS, a cluster's volume), locks
+//! may be each machine's own, or be given up by a server that did not hear from it. So a file names the boot of its machine, which all of its
+//! containers share, and a lock counts only within one boot: other files are left to the lease.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io;
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use parking_lot::Mutex;
 
+use crate::clock::{self, HostClock, SystemClock};
 use crate::queue::SessionId;
+
+/// Files of other boots are removed after so long, in milliseconds: the lease has long dealt with their sessions.
+const OTHER_BOOT_KEPT_MS: u128 = 24 * 3_600 * 1_000;
 
 /// A new session's locked file. Dropping it removes the file and frees the lock.
 pub struct SessionFile {
@@ -40,8 +48,9 @@ impl SessionFile {
         make_private(&dir)?;
         // Locked before it has its name: nobody ever sees it free.
         let unnamed = dir.join(format!("{session}.new"));
-        let file = OpenOptions::new().write(true).create_new(true).open(&unnamed)?;
+        let mut file = OpenOptions::new().write(true).create_new(true).open(&unnamed)?;
         file.lock()?;
+        file.write_all(SystemClock.boot_id().as_bytes())?;
         let path = dir.join(format!("{session}.session"));
         fs::rename(&unnamed, &path)?;
         Ok(Self { path, _locked: file })
@@ -92,6 +101,10 @@ impl GoneSessions {
     /// # Errors
     /// When the folder cannot be read.
     pub fn find(state_dir: &Path, store_identity: &str) -> io::Result<Self> {
+        Self::of_boot(state_dir, store_identity, SystemClock.boot_id())
+    }
+
+    fn of_boot(state_dir: &Path, store_identity: &str, boot: &str) -> io::Result<Self> {
         let mut found = Vec::new();
         let entries = match fs::read_dir(folder(state_dir, store_identity)) {
             Ok(entries) => entries,
@@ -101,9 +114,11 @@ impl GoneSessions {
         for entry in entries {
             let path = entry?.path();
             let Some(session) = session_of(&path) else { continue };
-            let Ok(file) = OpenOptions::new().write(true).open(&path) else { continue };
+            let Ok(mut file) = OpenOptions::new().read(true).write(true).open(&path) else { continue };
             match file.try_lock() {
-                Ok(()) => found.push((session, path, file)),
+                Ok(()) if is_of_boot(&mut file, boot)? => found.push((session, path, file)),
+                Ok(()) if is_old(&file)? => fs::remove_file(&path)?,
+                Ok(()) => {}
                 Err(TryLockError::WouldBlock) => {}
                 Err(TryLockError::Error(error)) => return Err(error),
             }
@@ -122,6 +137,23 @@ impl GoneSessions {
             let _ = fs::remove_file(path);
         }
     }
+}
+
+/// Whether the session of a file began in this boot of this machine.
+fn is_of_boot(file: &mut File, boot: &str) -> io::Result<bool> {
+    let mut written = String::new();
+    // What is no text is nobody's boot.
+    match file.take(1_024).read_to_string(&mut written) {
+        Ok(_) => Ok(written == boot && !boot.is_empty() && boot != clock::BOOT_UNKNOWN),
+        Err(error) if error.kind() == io::ErrorKind::InvalidData => Ok(false),
+        Err(error) => Err(error),
+    }
+}
+
+fn is_old(file: &File) -> io::Result<bool> {
+    let modified = file.metadata()?.modified()?;
+    let modified_ms = modified.duration_since(std::time::UNIX_EPOCH).map_or(0, |since| since.as_millis());
+    Ok(u128::from(clock::wall_ms()).saturating_sub(modified_ms) > OTHER_BOOT_KEPT_MS)
 }
 
 fn folder(state_dir: &Path, store_identity: &str) -> PathBuf {
@@ -154,8 +186,9 @@ mod tests {
         let crashed = SessionFile::create(dir.path(), "store1", &id("crashed")).unwrap();
         // A crash frees the lock and leaves the file.
         let path = crashed.path.clone();
+        let left = fs::read(&path).unwrap();
         drop(crashed);
-        fs::write(&path, "").unwrap();
+        fs::write(&path, left).unwrap();
 
         let gone = GoneSessions::find(dir.path(), "store1").unwrap();
         assert_eq!(gone.sessions(), [id("crashed")]);
@@ -165,6 +198,35 @@ mod tests {
         assert!(!path.exists());
         drop(live);
         assert_eq!(GoneSessions::find(dir.path(), "store1").unwrap().sessions(), []);
+    }
+
+    #[test]
+    fn the_lock_of_another_machine_proves_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = SessionFile::create(dir.path(), "store1", &id("theirs")).unwrap();
+        let path = file.path.clone();
+        // As it looks where locks are not shared.
+        fs::write(&path, "another boot").unwrap();
+        let bytes = fs::read(&path).unwrap();
+        drop(file);
+        fs::write(&path, bytes).unwrap();
+        assert_eq!(GoneSessions::find(dir.path(), "store1").unwrap().sessions(), []);
+        assert!(path.exists(), "it may be somebody's");
+        let gone = GoneSessions::of_boot(dir.path(), "store1", "another boot").unwrap();
+        assert_eq!(gone.sessions(), [id("theirs")]);
+        drop(gone);
+        for unknown in ["", clock::BOOT_UNKNOWN] {
+            fs::write(&path, unknown).unwrap();
+            assert_eq!(
+                GoneSessions::of_boot(dir.path(), "store1", unknown).unwrap().sessions(),
+                [],
+                "{unknown:?}"
+            );
+        }
+        let long_ago = std::time::UNIX_EPOCH + std::time::Duration::from_secs(1_000_000);
+        File::open(&path).unwrap().set_modified(long_ago).unwrap();
+        assert_eq!(GoneSessions::find(dir.path(), "store1").unwrap().sessions(), []);
+        assert!(!path.exists(), "the lease has dealt with it");
     }
 
     #[test]

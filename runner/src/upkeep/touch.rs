@@ -9,6 +9,7 @@ use tokio::sync::watch;
 
 use crate::clock::{Monotonic, monotonic};
 use crate::sandbox::Sandbox;
+use crate::vitals::Vital;
 
 /// The last sign of life that the store is known to have.
 pub(super) struct Touch(watch::Sender<Monotonic>);
@@ -31,7 +32,12 @@ impl Touch {
 
     /// Stops calls to the outside when there was no heartbeat for `lease`, and lets them be made again after the next one. Ends with
     /// the runner.
-    pub(super) fn watch(&self, lease: Duration, sandbox: Arc<Sandbox>) -> impl Future<Output = ()> + use<> {
+    pub(super) fn watch(
+        &self,
+        vital: Vital,
+        lease: Duration,
+        sandbox: Arc<Sandbox>,
+    ) -> impl Future<Output = ()> + use<> {
         let mut beats = self.0.subscribe();
         async move {
             loop {
@@ -44,6 +50,7 @@ impl Touch {
                     );
                 }
                 sandbox.allow_calls(in_touch);
+                let _rest = vital.rest();
                 tokio::select! {
                     beat = beats.changed() => if beat.is_err() { return },
                     () = tokio::time::sleep_until(until.into()), if in_touch => {}

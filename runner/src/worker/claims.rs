@@ -12,6 +12,7 @@ use super::{Claim, InHand, Worker};
 use crate::clock::{Monotonic, StoreClock, monotonic};
 use crate::queue::{BATCH_MAX, CLAIM_LANES_MAX, ClaimRequest, Claimed, StoreError};
 use crate::telemetry::Throttled;
+use crate::vitals::Vital;
 
 /// A claim at least so often, whatever is known: covers a lost signal.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
@@ -21,7 +22,7 @@ const NAP: Duration = Duration::from_millis(20);
 const LOOK_AHEAD_MS: (u64, u64) = (2, 100);
 
 /// Claims until the runner stops.
-pub(super) async fn claim_loop(worker: Arc<Worker>) {
+pub(super) async fn claim_loop(worker: Arc<Worker>, vital: Vital) {
     let mut claimer = Claimer {
         round_trip_us: 500.0,
         pace: Pace::default(),
@@ -29,8 +30,8 @@ pub(super) async fn claim_loop(worker: Arc<Worker>) {
         damage_said: Throttled::new(),
     };
     while !worker.is_stopping() {
-        worker.progress.claim();
-        let next = claimer.look(&worker).await;
+        vital.step();
+        let next = claimer.look(&worker, &vital).await;
         tokio::select! {
             () = next.wait(&worker) => {}
             () = worker.stopping.notified() => {}
@@ -98,7 +99,7 @@ impl Next {
 
 impl Claimer {
     /// One pass over all lanes, as far as there is room.
-    async fn look(&mut self, worker: &Arc<Worker>) -> Next {
+    async fn look(&mut self, worker: &Arc<Worker>, vital: &Vital) -> Next {
         let refused = worker.shortage.take_refused();
         if refused || !worker.sandbox.has_room() {
             return Next::Room { refused };
@@ -110,7 +111,7 @@ impl Claimer {
         let mut claimed_any = false;
         let mut bounded = false;
         for mut window in self.lanes.windows(CLAIM_LANES_MAX) {
-            worker.progress.claim();
+            vital.step();
             bounded |= self.lanes.within_bounds(&mut window, |kind| worker.hand.busy(kind));
             if window.is_empty() {
                 continue;
@@ -124,7 +125,7 @@ impl Claimer {
             }
             let Some(beat) = worker.memory.claims_on() else {
                 drop(nobody_offers);
-                return self.beat_first(worker).await;
+                return self.beat_first(worker, vital).await;
             };
             let request = ClaimRequest {
                 session: worker.session.clone(),
@@ -145,7 +146,7 @@ impl Claimer {
             if claimed.beat < beat {
                 worker.claim_ended();
                 drop(nobody_offers);
-                return self.beat_first(worker).await;
+                return self.beat_first(worker, vital).await;
             }
             worker.memory.claimed(claimed.beat);
             let clock = worker.read_clock(claimed.answered_us, asked);
@@ -175,8 +176,8 @@ impl Claimer {
     }
 
     /// Nothing is claimed before a heartbeat has shown that the store knows this session and what it has.
-    async fn beat_first(&mut self, worker: &Worker) -> Next {
-        worker.progress.claim();
+    async fn beat_first(&mut self, worker: &Worker, vital: &Vital) -> Next {
+        vital.step();
         match worker.beat().await {
             Ok(_) if worker.memory.claims_on().is_some() => Next::AtOnce,
             Ok(_) => {
@@ -214,6 +215,10 @@ impl Claimer {
 
     fn failed(&mut self, worker: &Worker, verb: &'static str, error: &StoreError) -> Next {
         worker.outage.failed(verb, error);
+        if verb == "claim" && matches!(error, StoreError::Unreachable(_)) {
+            // Before the claim has ended, or a stop might see neither.
+            worker.claim_lost();
+        }
         worker.claim_ended();
         worker.saw_nothing_due.store(false, Relaxed);
         Next::Pause(self.pace.failed())

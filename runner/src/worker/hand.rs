@@ -8,7 +8,7 @@
 use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -23,7 +23,8 @@ use super::services::Told;
 #[cfg(test)]
 mod tests;
 
-/// Payloads of jobs that have ended, in bytes, above which nothing more is claimed until the store has their outcomes.
+/// Payloads and outcomes of jobs that have ended, in bytes, above which nothing more is claimed until the store has them: an outage
+/// must not fill the memory.
 const ENDING_BYTES_MAX: usize = 64 << 20;
 
 /// A job as it was claimed.
@@ -31,12 +32,19 @@ pub(crate) struct Claim {
     job: ClaimedJob,
     /// Its record now: a store that has lost it may have given it another.
     record: AtomicU64,
+    /// What its outcome keeps in memory, in bytes, once it has one.
+    outcome_bytes: AtomicUsize,
 }
 
 impl Claim {
     pub(crate) fn new(job: ClaimedJob) -> Arc<Self> {
         let record = AtomicU64::new(job.lease.record);
-        Arc::new(Self { job, record })
+        Arc::new(Self { job, record, outcome_bytes: AtomicUsize::new(0) })
+    }
+
+    /// What it keeps in memory while it waits for the store, in bytes.
+    fn ending_bytes(&self) -> usize {
+        self.job.job.payload.len() + self.outcome_bytes.load(SeqCst)
     }
 
     /// Its lease now.
@@ -96,7 +104,7 @@ struct Inner {
     running: usize,
     held: usize,
     suspects: usize,
-    /// Payloads of those that are ending.
+    /// Payloads and outcomes of those that are ending.
     ending_bytes: usize,
     /// Jobs of each kind that are held or run; a kind without any is not there.
     busy: HashMap<Name, u32>,
@@ -190,10 +198,13 @@ impl Hand {
         tokens.into_iter().filter_map(|token| inner.take_held(token).map(|job| *job)).collect()
     }
 
-    /// The guest has returned: its slot is free, its outcome on the way to the store.
-    pub(crate) fn returned(&self, token: u64) {
+    /// The guest has returned: its slot is free, its outcome of so many bytes on the way to the store.
+    pub(crate) fn returned(&self, token: u64, bytes: usize) {
         let mut inner = self.inner.lock();
-        if inner.entries.get(&token).is_some_and(|entry| matches!(entry.place, Place::Running(_))) {
+        let entry = inner.entries.get(&token).filter(|entry| matches!(entry.place, Place::Running(_)));
+        if let Some(entry) = entry {
+            // Before it is counted where it comes: it leaves with as much.
+            entry.claimed.outcome_bytes.store(bytes, SeqCst);
             inner.put(token, Place::Ending);
         }
         drop(inner);
@@ -344,7 +355,7 @@ impl Inner {
             Place::Held(_) => self.held += 1,
             Place::Running(_) => self.running += 1,
             Place::Ending => {
-                self.ending_bytes += claimed.job.job.payload.len();
+                self.ending_bytes += claimed.ending_bytes();
                 return;
             }
         }
@@ -361,7 +372,7 @@ impl Inner {
             Place::Held(_) => self.held -= 1,
             Place::Running(_) => self.running -= 1,
             Place::Ending => {
-                self.ending_bytes -= claimed.job.job.payload.len();
+                self.ending_bytes -= claimed.ending_bytes();
                 return;
             }
         }

@@ -6,14 +6,16 @@ use std::time::Duration;
 
 use super::{Running, Worker};
 use crate::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, LogWrite};
+use crate::vitals::Vital;
 
 /// How often logs of running jobs are looked at.
 const FLUSH_EVERY: Duration = Duration::from_millis(500);
 
 /// Flushes what was written since the last look, until the runner has stopped.
-pub(super) async fn flush_loop(worker: Arc<Worker>) {
+pub(super) async fn flush_loop(worker: Arc<Worker>, vital: Vital) {
     let mut flushed: HashMap<u64, u64> = HashMap::new();
     while !worker.is_over() {
+        vital.step();
         tokio::time::sleep(FLUSH_EVERY).await;
         worker.outage.say();
         let running = worker.hand.running();
@@ -28,6 +30,7 @@ pub(super) async fn flush_loop(worker: Arc<Worker>) {
             }
         }
         for chunk in chunks(logs) {
+            vital.step();
             // A failure costs a look: the last word is written with the outcome.
             if let Err(error) = worker.store.write_logs(&chunk).await {
                 worker.outage.failed("write_logs", &error);

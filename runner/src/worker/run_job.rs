@@ -23,7 +23,8 @@ pub(super) async fn run_in_slot(worker: Arc<Worker>, job: InHand, running: Arc<R
     let run = AssertUnwindSafe(run_job(&worker, &job, &running)).catch_unwind();
     let settlement = run.await.unwrap_or_else(|_| after_panic(&worker, &job.claimed));
     onlooker.inspect(|onlooker| onlooker.ended(&settlement));
-    worker.hand.returned(job.claimed.lease.token);
+    let bytes = running.log.bytes() + super::waiting::bytes(&settlement);
+    worker.hand.returned(job.claimed.lease.token, bytes);
     worker.settle(settlement, Some(running));
 }
 

@@ -14,15 +14,24 @@ use crate::clock::monotonic;
 use crate::outcome::{MESSAGE_BYTES_MAX, Outcome, Reason, capped};
 use crate::queue::{Settled, Settlement, StoreError};
 use crate::telemetry::Throttled;
+use crate::vitals::Vital;
 
 /// Settles until every sender is gone and all is written. One batch is in flight at a time; what
 /// comes in meanwhile makes the next one.
-pub(super) async fn settle_loop(worker: Arc<Worker>, mut ended: mpsc::UnboundedReceiver<Ended>) {
+pub(super) async fn settle_loop(
+    worker: Arc<Worker>,
+    vital: Vital,
+    mut ended: mpsc::UnboundedReceiver<Ended>,
+) {
     let mut waiting = Waiting::default();
-    while let Some(company) = next(&mut waiting, &mut ended).await {
+    loop {
+        let rest = vital.rest();
+        let Some(company) = next(&mut waiting, &mut ended).await else { return };
+        drop(rest);
         let (settlements, runs): (Vec<_>, Vec<_>) =
             company.outcomes.into_iter().map(|ended| (ended.settlement, ended.running)).unzip();
-        let refused = write_outcomes(&worker, settlements, runs.into_iter().flatten().collect()).await;
+        let refused =
+            write_outcomes(&worker, &vital, settlements, runs.into_iter().flatten().collect()).await;
         if company.again && refused.is_empty() {
             waiting.mended();
         }
@@ -59,21 +68,23 @@ async fn next(waiting: &mut Waiting, ended: &mut mpsc::UnboundedReceiver<Ended>)
 
 /// The last word of each log, and of each progress. False when the store did not do it: that does not keep outcomes waiting, which
 /// are what people bet on, but is tried again with them.
-async fn write_logs(worker: &Worker, runs: &[Arc<Running>]) -> bool {
+async fn write_logs(worker: &Worker, vital: &Vital, runs: &[Arc<Running>]) -> bool {
     let offered = worker.times_offered();
-    match write_logs_once(worker, runs).await {
+    match write_logs_once(worker, vital, runs).await {
         // Refused for want of a lease: that may be there again.
-        Ok(true) if has_lost_data(worker, offered).await => write_logs_once(worker, runs).await.is_ok(),
+        Ok(true) if has_lost_data(worker, vital, offered).await => {
+            write_logs_once(worker, vital, runs).await.is_ok()
+        }
         written => written.is_ok(),
     }
 }
 
 /// Whether the store refused one of them.
-async fn write_logs_once(worker: &Worker, runs: &[Arc<Running>]) -> Result<bool, StoreError> {
+async fn write_logs_once(worker: &Worker, vital: &Vital, runs: &[Arc<Running>]) -> Result<bool, StoreError> {
     let spoken = runs.iter().filter(|running| running.version() > 0);
     let mut refused = false;
     for chunk in super::logs::chunks(spoken.map(|running| super::logs::log_write(running)).collect()) {
-        worker.progress.settle();
+        vital.step();
         let written = worker.store.write_logs(&chunk).await;
         let answers = written.inspect_err(|error| worker.outage.failed("write_logs", error))?;
         refused |= answers.contains(&Settled::Stale);
@@ -86,21 +97,22 @@ async fn write_logs_once(worker: &Worker, runs: &[Arc<Running>]) -> Result<bool,
 /// for itself.
 async fn write_outcomes(
     worker: &Worker,
+    vital: &Vital,
     mut settlements: Vec<Settlement>,
     mut runs: Vec<Arc<Running>>,
 ) -> Vec<Settlement> {
     let mut pace = Pace::default();
     let mut logs_written = false;
     loop {
-        logs_written = logs_written || write_logs(worker, &runs).await;
-        worker.progress.settle();
+        logs_written = logs_written || write_logs(worker, vital, &runs).await;
+        vital.step();
         let offered = worker.times_offered();
         match settle_once(worker, &mut settlements).await {
             Ok(answers) => {
                 worker.outage.succeeded("settle");
                 say_conflicts(worker, &settlements, &answers);
                 let refused = stale(settlements, &answers);
-                if refused.is_empty() || !has_lost_data(worker, offered).await {
+                if refused.is_empty() || !has_lost_data(worker, vital, offered).await {
                     // Normal after a reclaim: nothing was changed, and the store counts them.
                     worker.outage.late(refused.len() as u64);
                     worker.hand.settled(refused.iter().map(|s| s.lease.token));
@@ -132,7 +144,8 @@ async fn write_outcomes(
                 // One of them may be at fault: find it by writing each alone.
                 let mut refused = Vec::new();
                 for settlement in settlements {
-                    refused.extend(Box::pin(write_outcomes(worker, vec![settlement], Vec::new())).await);
+                    refused
+                        .extend(Box::pin(write_outcomes(worker, vital, vec![settlement], Vec::new())).await);
                 }
                 return refused;
             }
@@ -162,10 +175,10 @@ fn stale(settlements: Vec<Settlement>, answers: &[Settled]) -> Vec<Settlement> {
 
 /// Whether the hand was offered to the store since `offered` times, because it has lost data: then its leases are there again.
 /// Asks with a heartbeat, until there is an answer.
-async fn has_lost_data(worker: &Worker, offered: u64) -> bool {
+async fn has_lost_data(worker: &Worker, vital: &Vital, offered: u64) -> bool {
     let mut pace = Pace::default();
     while worker.times_offered() == offered {
-        worker.progress.settle();
+        vital.step();
         match worker.beat().await {
             Ok(_) => break,
             Err(error) => {

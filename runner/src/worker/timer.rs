@@ -11,6 +11,7 @@ use std::thread;
 use parking_lot::{Condvar, Mutex};
 
 use crate::clock::{Monotonic, monotonic};
+use crate::vitals::Vital;
 
 /// A thread that calls back with each token at its instant. Dropping it ends the thread; what is
 /// pending then never fires.
@@ -31,14 +32,14 @@ struct State {
 }
 
 impl Timer {
-    /// Starts the thread. `fire` is called on it and must not block.
+    /// Starts the thread. `fire` is called on it and must not block; a panic in it ends the thread, and `vital` tells.
     ///
     /// # Errors
     /// When the thread cannot be made.
-    pub(crate) fn start(fire: impl Fn(u64) + Send + 'static) -> std::io::Result<Self> {
+    pub(crate) fn start(vital: Vital, fire: impl Fn(u64) + Send + 'static) -> std::io::Result<Self> {
         let shared = Arc::new(Shared::default());
         let of_thread = Arc::clone(&shared);
-        thread::Builder::new().name("timer".to_owned()).spawn(move || run(&of_thread, fire))?;
+        thread::Builder::new().name("timer".to_owned()).spawn(move || run(&of_thread, &vital, fire))?;
         Ok(Self { shared })
     }
 
@@ -60,18 +61,21 @@ impl Drop for Timer {
     }
 }
 
-fn run(shared: &Shared, fire: impl Fn(u64)) {
+fn run(shared: &Shared, vital: &Vital, fire: impl Fn(u64)) {
     let mut state = shared.state.lock();
     while !state.closed {
         let Some(&Reverse((at, token))) = state.pending.peek() else {
+            let _rest = vital.rest();
             shared.sooner.wait(&mut state);
             continue;
         };
         if monotonic() < at {
+            let _rest = vital.rest();
             shared.sooner.wait_until(&mut state, at);
             continue;
         }
         state.pending.pop();
+        vital.step();
         parking_lot::MutexGuard::unlocked(&mut state, || fire(token));
     }
 }
@@ -85,7 +89,8 @@ mod tests {
     #[test]
     fn tokens_fire_in_order_of_time_and_never_early() {
         let (sender, fired) = mpsc::channel();
-        let timer = Timer::start(move |token| sender.send((token, monotonic())).unwrap()).unwrap();
+        let vital = crate::vitals::Vitals::default().enter("timer");
+        let timer = Timer::start(vital, move |token| sender.send((token, monotonic())).unwrap()).unwrap();
         let start = monotonic();
         let at = |ms| start + Duration::from_millis(ms);
         timer.at(at(30), 3);

@@ -92,6 +92,11 @@ fn next_batch(waiting: &mut VecDeque<Ended>) -> Vec<Ended> {
     batch
 }
 
+/// What a settlement keeps in memory, about, in bytes.
+pub(super) fn bytes(settlement: &Settlement) -> usize {
+    size(settlement).1
+}
+
 /// How many things a settlement writes or checks, and how many bytes.
 fn size(settlement: &Settlement) -> (usize, usize) {
     let (mut writes, mut bytes) = (1, result_bytes(&settlement.outcome));

@@ -2,10 +2,11 @@
 //!
 //! A listener looks when the store in this process has signalled, when the system says that the log file has changed, and,
 //! because not every file system does, every [`LOOK_EVERY`]: a look is a read of a counter in shared memory, and only a
-//! counter that has changed leads to a query.
+//! counter that has changed leads to a query. Where the system has been heard it looks by itself less often, so that an idle runner is idle.
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ use crate::queue::{Lane, SessionId, StoreError, Wake};
 const WAITING_MAX: usize = 1_024;
 /// How long a signal of another process may wait where the file system tells nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
+/// The same where it does.
+const LOOK_EVERY_HEARD: Duration = Duration::from_millis(250);
 /// Signals that are kept for those that have not looked yet.
 const SIGNALS_KEPT: u64 = 4_096;
 /// The pause before another attempt to open the file.
@@ -63,7 +66,8 @@ impl Listener {
     /// Hands signals on until the receiver is gone, or the file.
     fn relay(&self, poke: &SyncSender<()>, poked: &Receiver<()>) -> Result<(), StoreError> {
         let opened = self.shared.open()?;
-        let _watcher = watch(&opened.log, poke.clone());
+        let heard = Arc::new(AtomicBool::new(false));
+        let _watcher = watch(&opened.log, poke.clone(), Arc::clone(&heard));
         let connection = &opened.connection;
         let fail = |error: rusqlite::Error| store_error(&error, &self.shared.path);
         let mut last = last_signal(connection).map_err(fail)?;
@@ -82,7 +86,8 @@ impl Listener {
                     return Ok(());
                 }
             }
-            match poked.recv_timeout(LOOK_EVERY) {
+            let every = if heard.load(Ordering::Relaxed) { LOOK_EVERY_HEARD } else { LOOK_EVERY };
+            match poked.recv_timeout(every) {
                 Ok(()) | Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => std::thread::sleep(LOOK_EVERY),
             }
@@ -138,12 +143,13 @@ fn last_signal(connection: &Connection) -> rusqlite::Result<i64> {
     connection.prepare_cached("SELECT ifnull(max(wake), 0) FROM wakes")?.query_row([], |row| row.get(0))
 }
 
-/// Pokes when the system says that the log has changed. Without that, the listener looks by itself.
-fn watch(log: &Path, poke: SyncSender<()>) -> Option<notify::RecommendedWatcher> {
+/// Pokes when the system says that the log has changed, and notes that it does. Without that, the listener looks by itself.
+fn watch(log: &Path, poke: SyncSender<()>, heard: Arc<AtomicBool>) -> Option<notify::RecommendedWatcher> {
     let (folder, log) = (log.parent()?.to_owned(), log.file_name()?.to_owned());
     let changed = move |event: notify::Result<notify::Event>| {
         let ours = event.is_ok_and(|event| event.paths.iter().any(|path| path.file_name() == Some(&log)));
         if ours {
+            heard.store(true, Ordering::Relaxed);
             // One poke that waits is enough.
             let _ = poke.try_send(());
         }

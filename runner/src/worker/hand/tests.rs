@@ -70,7 +70,7 @@ async fn everything_in_the_hand_is_offered_until_the_store_has_its_outcome() {
     hand.hold(held(&jobs[0]));
     assert!(hand.start(&jobs[1], running(&jobs[1])) && hand.start(&jobs[2], running(&jobs[2])));
     assert!(!hand.start(&jobs[3], running(&jobs[3])), "no slot");
-    hand.returned(2);
+    hand.returned(2, 0);
     assert_eq!(counts(&hand), (1, 1, 2));
     let offered: Vec<u64> = hand.offers().iter().map(|job| job.lease.token).collect();
     assert_eq!(offered, [4, 3, 2, 1], "in the order of the records");
@@ -93,7 +93,7 @@ async fn a_new_record_reaches_outcomes_logs_and_offers() {
     hand.renumber(1, 700);
     hand.renumber(77, 1);
     assert_eq!(run.claimed.lease().record, 700, "what a run writes goes there");
-    hand.returned(1);
+    hand.returned(1, 0);
     hand.name_records(&mut outcomes);
     assert_eq!(outcomes.each_ref().map(|outcome| outcome.lease.record), [700, 98]);
     assert_eq!(hand.offers().iter().map(|job| job.lease.record).collect::<Vec<_>>(), [98, 700]);
@@ -107,7 +107,7 @@ async fn what_others_have_is_let_go() {
     let runs = [running(&jobs[1]), running(&jobs[2])];
     hand.start(&jobs[1], Arc::clone(&runs[0]));
     hand.start(&jobs[2], Arc::clone(&runs[1]));
-    hand.returned(3);
+    hand.returned(3, 0);
     assert!(!hand.room().suspect);
     for token in 1..=4 {
         hand.let_go(token);
@@ -128,8 +128,22 @@ async fn payloads_that_wait_for_the_store_are_bounded() {
         hand.start(&job, running(&job));
     }
     assert!(hand.room().due > 0, "those that run have slots");
-    (1..=64).for_each(|token| hand.returned(token));
+    (1..=64).for_each(|token| hand.returned(token, 0));
     assert_eq!(hand.room().due, 0);
     hand.settled([7]);
     assert_eq!(hand.room().due, 1_000);
+}
+
+#[tokio::test]
+async fn outcomes_that_wait_for_the_store_are_bounded_too() {
+    let hand = Hand::new(1_000);
+    for token in 1..=32 {
+        assert!(hand.room().due > 0, "{token}");
+        let job = claim(token, MEBIBYTE, 0);
+        hand.start(&job, running(&job));
+        hand.returned(token, MEBIBYTE);
+    }
+    assert_eq!(hand.room().due, 0);
+    hand.settled(1..=32);
+    assert_eq!((hand.room().due, hand.inner.lock().ending_bytes), (1_000, 0));
 }
