@@ -1,6 +1,7 @@
 //! The composition root: builds the parts of a runner from its settings, and ends them in order.
 
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -74,12 +75,26 @@ pub struct Parts {
     pub io: tokio::runtime::Handle,
 }
 
+/// Takes the parts of a runner.
+pub type TakesParts = Box<dyn FnOnce(Parts) + Send>;
+
 /// Somebody who looks on: is given the parts once they are made, and told of each run.
 pub struct Audience {
     /// Takes the parts.
-    pub parts: Box<dyn FnOnce(Parts) + Send>,
+    pub parts: TakesParts,
     /// Is told of each run.
-    pub onlooker: Arc<dyn Onlooker>,
+    pub onlooker: Option<Arc<dyn Onlooker>>,
+    /// The runner stops when this is done.
+    pub over: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Whether what is unwise about the store is logged at the start.
+    pub hears_warnings: bool,
+}
+
+impl Audience {
+    /// For a runner that is like any other.
+    pub fn new(parts: TakesParts, onlooker: Option<Arc<dyn Onlooker>>) -> Self {
+        Self { parts, onlooker, over: Box::pin(std::future::pending()), hears_warnings: true }
+    }
 }
 
 /// As [`run`], with somebody who looks on.
@@ -137,14 +152,18 @@ async fn serve(
     let Some(identity) = first_contact(&*store, &manager, &mut stop).await? else {
         return Ok(RunnerEnd::Clean);
     };
-    warn_of_set_up(&*store).await;
+    if audience.as_ref().is_none_or(|audience| audience.hears_warnings) {
+        warn_of_set_up(&*store).await;
+    }
     let session = new_session()?;
     recover(&*store, &settings, &identity).await?;
     let file = session_file(&settings, &identity, &session);
-    let onlooker = audience.as_ref().map(|audience| Arc::clone(&audience.onlooker));
+    let mut onlooker = None;
+    let mut over: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(std::future::pending());
     if let Some(audience) = audience {
         let io = tokio::runtime::Handle::current();
         (audience.parts)(Parts { store: Arc::clone(&store), registry: registry.clone(), io });
+        (onlooker, over) = (audience.onlooker, audience.over);
     }
     let config = worker_config(&settings, onlooker);
     let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
@@ -157,6 +176,7 @@ async fn serve(
 
     let ended = tokio::select! {
         () = stop.first() => Ok(()),
+        () = over => Ok(()),
         () = idle(&worker, &registry), if settings.until_idle => Ok(()),
         Some(broken) = loops.serving.join_next() => Err(broken),
         broken = &mut loops.settling => Err(broken),

@@ -21,6 +21,8 @@ mod copying;
 mod demo;
 mod dev;
 mod doctor;
+mod doctor_server;
+mod doctor_smoke;
 mod effects;
 mod embedded;
 mod exactly_once;

@@ -20,8 +20,8 @@ use crate::effects::{BucketSeen, StateEntry, StateFound};
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
-    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, Exported, Finding, Imported, JobRef, Lane,
-    LeaseSeen, ListQuery, LogWrite, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo, SessionId,
+    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, Examination, Exported, Finding, Imported, JobRef,
+    Lane, LeaseSeen, ListQuery, LogWrite, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo, SessionId,
     SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict, Wake,
 };
 
@@ -33,6 +33,7 @@ mod counts;
 mod doctor;
 mod enqueue;
 mod errors;
+mod examine;
 mod keys;
 mod link;
 mod list;
@@ -55,6 +56,9 @@ pub struct RedisOptions {
     pub call_timeout: Duration,
     /// No attempt to connect takes longer.
     pub connect_timeout: Duration,
+    /// How long the doctor looks through the keys of others for names of ours.
+    #[doc(hidden)]
+    pub names_within: Duration,
     /// Faults to put into the scripts, for the tests of the tests.
     #[doc(hidden)]
     pub script_edits: Vec<ScriptEdit>,
@@ -66,6 +70,7 @@ impl Default for RedisOptions {
         Self {
             call_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(3),
+            names_within: Duration::from_secs(20),
             script_edits: Vec::new(),
         }
     }
@@ -78,6 +83,8 @@ pub struct RedisStore {
     keys: Arc<Keys>,
     scripts: Arc<Scripts>,
     namespace: Name,
+    /// How long the doctor looks through the keys of others.
+    names_within: Duration,
     /// Where the next prune starts.
     prune_turn: Arc<AtomicUsize>,
 }
@@ -105,11 +112,14 @@ impl RedisStore {
             .map_err(|error| StoreError::Invalid(format!("invalid Redis URL: {}", error.category())))?;
         let scripts = Scripts::load(&options.script_edits)
             .map_err(|error| StoreError::Invalid(format!("broken scripts: {error}")))?;
+        let keys = Arc::new(Keys::new(namespace));
+        let (call_timeout, connect_timeout) = (options.call_timeout, options.connect_timeout);
         Ok(Self {
-            link: Arc::new(Link::new(client, place, options.call_timeout, options.connect_timeout)),
-            keys: Arc::new(Keys::new(namespace)),
+            link: Arc::new(Link::new(client, place, Arc::clone(&keys), call_timeout, connect_timeout)),
+            keys,
             scripts: Arc::new(scripts),
             namespace: namespace.clone(),
+            names_within: options.names_within,
             prune_turn: Arc::default(),
         })
     }
@@ -247,6 +257,10 @@ impl Store for RedisStore {
 
     async fn sessions(&self) -> Result<Vec<SessionSeen>, StoreError> {
         self.all_sessions().await
+    }
+
+    async fn examine(&self) -> Result<Examination, StoreError> {
+        self.examine_server().await
     }
 
     async fn doctor(&self, repair: bool) -> Result<Vec<Finding>, StoreError> {

@@ -4,14 +4,16 @@
 //!
 //! It decides nothing about jobs. What may be sent again after a lost reply is said by the caller.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value};
+use redis::{Arg, AsyncConnectionConfig, Client, Cmd, RedisError, Value};
 use tokio::sync::Mutex;
 use tokio::time::timeout;
 
-use super::errors::{Consequence, consequence, store_error};
+use super::errors::{Consequence, FOREIGN_FIX, consequence, is_foreign_data, store_error};
+use super::keys::Keys;
 use super::scripts::Script;
 use crate::clock::{Monotonic, monotonic};
 use crate::queue::StoreError;
@@ -32,6 +34,7 @@ pub(super) enum Repeat {
 pub(super) struct Link {
     client: Client,
     place: String,
+    keys: Arc<Keys>,
     call_timeout: Duration,
     connect_timeout: Duration,
     live: Mutex<Live>,
@@ -45,14 +48,15 @@ struct Live {
 }
 
 impl Link {
-    /// Does not connect yet. `place` is host, port and database, for people.
+    /// Does not connect yet. `place` is host, port and database, for people; `keys` are what calls work on.
     pub(super) fn new(
         client: Client,
         place: String,
+        keys: Arc<Keys>,
         call_timeout: Duration,
         connect_timeout: Duration,
     ) -> Self {
-        Self { client, place, call_timeout, connect_timeout, live: Mutex::default() }
+        Self { client, place, keys, call_timeout, connect_timeout, live: Mutex::default() }
     }
 
     pub(super) fn place(&self) -> &str {
@@ -65,6 +69,11 @@ impl Link {
 
     pub(super) fn connect_timeout(&self) -> Duration {
         self.connect_timeout
+    }
+
+    /// Makes sure that there is a connection to a server that lets us in and is one of ours.
+    pub(super) async fn reach(&self) -> Result<(), StoreError> {
+        self.connection(monotonic() + self.call_timeout).await.map(drop)
     }
 
     /// Runs a script.
@@ -87,18 +96,64 @@ impl Link {
             cmd
         };
         let deadline = monotonic() + self.call_timeout;
-        match self.send(&build("EVALSHA", &script.sha), repeat, deadline).await {
-            Err(Failed::NoScript) => {
-                tracing::debug!(script = script.name, "the store does not know the script yet");
-                self.send(&build("EVAL", &script.body), repeat, deadline).await.map_err(Failed::into_store)
+        let mut done = self.send(&build("EVALSHA", &script.sha), repeat, deadline).await;
+        if matches!(done, Err(Failed::NoScript)) {
+            tracing::debug!(script = script.name, "the store does not know the script yet");
+            done = self.send(&build("EVAL", &script.body), repeat, deadline).await;
+        }
+        match done {
+            Ok(value) => Ok(value),
+            Err(Failed::Foreign(error)) => {
+                Err(self.named(keys.iter().map(AsRef::as_ref), error, deadline).await)
             }
-            other => other.map_err(Failed::into_store),
+            Err(failed) => Err(failed.into_store()),
         }
     }
 
     /// Runs a plain command.
     pub(super) async fn command(&self, cmd: &Cmd, repeat: Repeat) -> Result<Value, StoreError> {
-        self.send(cmd, repeat, monotonic() + self.call_timeout).await.map_err(Failed::into_store)
+        let deadline = monotonic() + self.call_timeout;
+        match self.send(cmd, repeat, deadline).await {
+            Ok(value) => Ok(value),
+            Err(Failed::Foreign(error)) => {
+                let words = cmd.args_iter().filter_map(|arg| match arg {
+                    Arg::Simple(word) => Some(word),
+                    _ => None,
+                });
+                Err(self.named(words, error, deadline).await)
+            }
+            Err(failed) => Err(failed.into_store()),
+        }
+    }
+
+    /// The error for foreign data under one of our names, with the name: Redis does not say which of a call's keys it
+    /// means. `error` itself when that cannot be told, or is mended meanwhile.
+    async fn named<'a>(
+        &self,
+        words: impl Iterator<Item = &'a [u8]>,
+        error: StoreError,
+        deadline: Monotonic,
+    ) -> StoreError {
+        let ours: Vec<(&[u8], &str)> =
+            words.filter_map(|word| Some((word, self.keys.read(word).expected_type()?))).collect();
+        let mut pipe = redis::pipe();
+        for (key, _) in &ours {
+            pipe.cmd("TYPE").arg(*key);
+        }
+        let types = timeout(left(deadline), async {
+            let (_, mut connection) = self.connection(deadline).await.ok()?;
+            pipe.query_async::<Vec<String>>(&mut connection).await.ok()
+        });
+        let types = types.await.ok().flatten().unwrap_or_default();
+        let foreign =
+            ours.iter().zip(&types).find(|((_, wanted), found)| *found != "none" && found != wanted);
+        foreign.map_or(error, |((key, wanted), found)| {
+            let key = String::from_utf8_lossy(key);
+            StoreError::Refused(format!(
+                "{}: key {key} is not ours: it holds a {found}, expected a {wanted}; {FOREIGN_FIX}",
+                self.place
+            ))
+        })
     }
 
     async fn send(&self, cmd: &Cmd, mut repeat: Repeat, deadline: Monotonic) -> Result<Value, Failed> {
@@ -115,6 +170,9 @@ impl Link {
             };
             match consequence(&error) {
                 Consequence::SendWhole => return Err(Failed::NoScript),
+                Consequence::Keep if is_foreign_data(&error) => {
+                    return Err(Failed::Foreign(store_error(&error, &self.place)));
+                }
                 Consequence::Keep => return Err(Failed::Store(store_error(&error, &self.place))),
                 Consequence::Reconnect => {
                     self.forget(number).await;
@@ -213,13 +271,15 @@ impl Link {
 /// Why a call brought no value.
 enum Failed {
     NoScript,
+    /// Foreign data under one of our names, of which the server does not say which.
+    Foreign(StoreError),
     Store(StoreError),
 }
 
 impl Failed {
     fn into_store(self) -> StoreError {
         match self {
-            Self::Store(error) => error,
+            Self::Store(error) | Self::Foreign(error) => error,
             Self::NoScript => {
                 StoreError::NotReady("the store forgets scripts as fast as it gets them".to_owned())
             }

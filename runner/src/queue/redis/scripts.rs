@@ -51,6 +51,12 @@ macro_rules! lua {
                 apply(edits, &mut files)?;
                 Ok(Self { $($name: Script::new(stringify!($name), &files)?),* })
             }
+
+            /// What Redis gets of each.
+            #[cfg(test)]
+            pub(super) fn bodies(&self) -> Vec<&str> {
+                vec![$(&self.$name.body),*]
+            }
         }
     };
 }
@@ -74,6 +80,7 @@ lua!(
     log,
     page,
     pause,
+    permits,
     prune,
     purge,
     recall,
