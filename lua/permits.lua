@@ -7,7 +7,8 @@
 -- Returns those that are refused, in their order
 
 local refused, part = {}, 1
-local first = { { ARGV[1] }, {}, { ARGV[2] } }
+-- Twice: one of them takes two keys, and a word more disturbs none.
+local first = { { ARGV[1], ARGV[1] }, {}, { ARGV[2] } }
 for i = 3, #ARGV do
   if ARGV[i] == '' then
     part = part + 1
