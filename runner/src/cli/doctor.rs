@@ -79,7 +79,10 @@ async fn look(store: &dyn Store, repair: bool) -> Result<(Examination, Vec<Findi
     };
     match store.doctor(repair).await {
         Ok(data) => {
-            if let Some(error) = refused {
+            if data.iter().any(|finding| finding.repaired.is_some()) {
+                // What stood in the way of a call may be gone.
+                server = store.examine().await?;
+            } else if let Some(error) = refused {
                 server.explain(error, "how it is set up cannot be looked at", &place)?;
             }
             Ok((server, data))
