@@ -14,6 +14,7 @@ pub mod languages;
 pub mod orders;
 pub mod photographs;
 pub mod redis_server;
+pub mod sentinel;
 pub mod signing;
 pub mod toolchain;
 pub mod waiting;

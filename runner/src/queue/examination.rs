@@ -224,6 +224,7 @@ pub(super) async fn time_claims(store: &dyn Store) -> Result<Spread, StoreError>
         look_ahead_ms: 2,
         suspect: true,
         first_token: 1,
+        beat: 0,
     };
     // The store may have to learn the script first.
     store.claim(&request).await?;

@@ -38,7 +38,7 @@ impl RedisStore {
     /// What a user may not ask is not warned of here: the doctor says that.
     pub(super) async fn set_up_warnings(&self) -> Result<Vec<String>, StoreError> {
         let server = self.look_at_server().await?;
-        let found = judge::set_up(&server, self.link.place());
+        let found = judge::set_up(&server, self.link.place(), self.replicas_wanted());
         let told = found.into_iter().filter(|finding| finding.check != "access").map(|finding| {
             let fix = finding.fix.map(|fix| format!("; {fix}")).unwrap_or_default();
             format!("{}: {}{fix}", finding.place, finding.message)
@@ -59,7 +59,7 @@ impl RedisStore {
             facts.add("slow_scripts", slow);
             facts.add("slowest_script_ms", slowest_ms);
         }
-        examination.findings = judge::set_up(&server, place);
+        examination.findings = judge::set_up(&server, place, self.replicas_wanted());
         examination.findings.extend(self.refusals().await?);
         match self.measure().await {
             Ok(measures) => {
@@ -94,6 +94,11 @@ impl RedisStore {
             Looked::Unknown => Looked::Unknown,
         };
         Ok(Server::read(info, settings))
+    }
+
+    /// How many replicas an enqueue waits for.
+    fn replicas_wanted(&self) -> u32 {
+        self.replicas.as_ref().map_or(0, |replicas| replicas.wanted())
     }
 
     /// Asks what a user need not be allowed to ask, or a server to know.

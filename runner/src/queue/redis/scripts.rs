@@ -78,6 +78,7 @@ lua!(
     import,
     locate,
     log,
+    offer,
     page,
     pause,
     permits,

@@ -13,9 +13,16 @@ const REWRITES_MIN: u64 = 10;
 /// A replica that was not heard of for so long is behind, in seconds.
 const LAG_S: u64 = 10;
 
-/// What is wrong or unwise about the server at `place`.
-pub(super) fn set_up(server: &Server, place: &str) -> Vec<Finding> {
+/// What is wrong or unwise about the server at `place`; enqueues are acknowledged once `waited_for` replicas have them.
+pub(super) fn set_up(server: &Server, place: &str, waited_for: u32) -> Vec<Finding> {
     let mut found = Found { place, list: Vec::new() };
+    if let Some(there) = server.number("connected_slaves").filter(|there| *there < u64::from(waited_for)) {
+        found.error(
+            "replication",
+            format!("enqueues wait for {waited_for} replicas, and it has {there}: none is acknowledged"),
+            "bring the replicas back, or let enqueues wait for fewer",
+        );
+    }
     let denied = server.denied();
     if !denied.is_empty() {
         found.warning(
@@ -224,7 +231,7 @@ mod tests {
     }
 
     fn words(server: &Server) -> Vec<(&'static str, &'static str)> {
-        let all = set_up(server, "there");
+        let all = set_up(server, "there", 1);
         assert!(all.iter().all(|f| f.fix.as_ref().is_some_and(|fix| !fix.is_empty())), "{all:?}");
         let severity = |finding: &Finding| match finding.severity {
             Severity::Error => "error",
@@ -242,7 +249,7 @@ mod tests {
     #[test]
     fn each_fault_is_found_by_its_word() {
         type Case = (&'static str, &'static str, (&'static str, &'static str));
-        let cases: [Case; 20] = [
+        let cases: [Case; 21] = [
             ("aof_enabled:0", "save", ("warning", "persistence")),
             ("aof_enabled:0", "save 60 1", ("warning", "persistence")),
             ("", "appendfsync no", ("warning", "persistence")),
@@ -260,6 +267,7 @@ mod tests {
             ("role:slave", "", ("error", "replica")),
             ("min_slaves_good_slaves:0", "min-replicas-to-write 1", ("error", "replication")),
             ("slave1:ip=10.0.0.3,port=1,state=online,offset=1,lag=11", "", ("warning", "replication")),
+            ("connected_slaves:0", "", ("error", "replication")),
             ("connected_clients:9001", "", ("warning", "clients")),
             ("connected_clients:9999", "maxclients 1", ("warning", "clients")),
             ("uptime_in_seconds:30\r\naof_rewrites:10", "", ("warning", "aof-rewrite")),
@@ -290,6 +298,6 @@ mod tests {
         let quiet = format!("{INFO}aof_enabled:0\r\n");
         let server = Server::read(Looked::There(quiet), Looked::Unknown);
         assert_eq!(words(&server), [("warning", "persistence")]);
-        assert!(set_up(&server, "there")[0].message.contains("since its last snapshot, or all"));
+        assert!(set_up(&server, "there", 1)[0].message.contains("since its last snapshot, or all"));
     }
 }
