@@ -1,6 +1,7 @@
 //! The composition root: builds the parts of a runner from its settings, and ends them in order.
 
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
@@ -99,12 +100,26 @@ pub struct Parts {
     pub vitals: Vitals,
 }
 
+/// Takes the parts of a runner.
+pub type TakesParts = Box<dyn FnOnce(Parts) + Send>;
+
 /// Somebody who looks on: is given the parts once they are made, and told of each run.
 pub struct Audience {
     /// Takes the parts.
-    pub parts: Box<dyn FnOnce(Parts) + Send>,
+    pub parts: TakesParts,
     /// Is told of each run.
-    pub onlooker: Arc<dyn Onlooker>,
+    pub onlooker: Option<Arc<dyn Onlooker>>,
+    /// The runner stops when this is done.
+    pub over: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Whether what is unwise about the store is logged at the start.
+    pub hears_warnings: bool,
+}
+
+impl Audience {
+    /// For a runner that is like any other.
+    pub fn new(parts: TakesParts, onlooker: Option<Arc<dyn Onlooker>>) -> Self {
+        Self { parts, onlooker, over: Box::pin(std::future::pending()), hears_warnings: true }
+    }
 }
 
 /// As [`run`], with somebody who looks on.
@@ -163,20 +178,23 @@ async fn serve(
     let manager =
         Arc::new(ServiceManager::find().context("cannot start the thread that tells the service manager")?);
     let vitals = Vitals::default();
+    let hears_warnings = audience.as_ref().is_none_or(|audience| audience.hears_warnings);
     // Until it claims there is nothing to settle or to give back: a stop ends it where it is.
     let begun = tokio::select! {
-        begun = begin(&settings, operator, &*store, &manager, &vitals) => begun?,
+        begun = begin(&settings, operator, &*store, &manager, &vitals, hears_warnings) => begun?,
         () = stop.first() => return Ok(RunnerEnd::Clean),
     };
     let Begun { sandbox, registry, identity } = begun;
     let session = new_session()?;
     let file = Arc::new(KeptFile::new(&settings.state_dir, &session));
     file.keep(&identity);
-    let onlooker = audience.as_ref().map(|audience| Arc::clone(&audience.onlooker));
+    let mut onlooker = None;
+    let mut over: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(std::future::pending());
     if let Some(audience) = audience {
         let io = tokio::runtime::Handle::current();
         let (store, registry, vitals) = (Arc::clone(&store), registry.clone(), vitals.clone());
         (audience.parts)(Parts { store, registry, io, vitals });
+        (onlooker, over) = (audience.onlooker, audience.over);
     }
     let config = worker_config(&settings, onlooker, vitals.clone());
     let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
@@ -193,6 +211,7 @@ async fn serve(
 
     let ended = tokio::select! {
         () = stop.first() => Ok(()),
+        () = over => Ok(()),
         () = idle(&worker, &registry), if settings.until_idle => Ok(()),
         name = vitals.broken() => Err(name),
         Some(_) = loops.serving.join_next() => Err("serving"),
@@ -228,6 +247,7 @@ async fn begin(
     store: &dyn Store,
     manager: &ServiceManager,
     vitals: &Vitals,
+    hears_warnings: bool,
 ) -> anyhow::Result<Begun> {
     let of_sandbox = sandbox_config(settings, vitals);
     let of_registry = registry_config(settings, operator, vitals);
@@ -239,7 +259,9 @@ async fn begin(
     });
     let (sandbox, registry) = made.await.context("the start was given up")??;
     let identity = first_contact(store, manager).await?;
-    warn_of_set_up(store).await;
+    if hears_warnings {
+        warn_of_set_up(store).await;
+    }
     recover(store, settings, &identity).await?;
     Ok(Begun { sandbox, registry, identity })
 }

@@ -132,7 +132,7 @@ async fn ask(command: &Command, context: &mut Context) -> Result<Code, Fault> {
         Command::State(command) => state::run(context, command).await,
         Command::Runner(RunnerCommand::List) => queues::runner_list(context).await,
         Command::Stats => queues::stats(context).await,
-        Command::Doctor { repair } => doctor::run(context, *repair).await,
+        Command::Doctor(args) => doctor::run(context, args).await,
         Command::Store(StoreCommand::Copy(args)) => copy::run(context, args).await,
         Command::Handler(HandlerCommand::Run(args)) => handler_run::run(context, args).await,
         Command::Handler(HandlerCommand::Test(args)) => handler_test::run(context, args).await,

@@ -23,6 +23,8 @@ mod data_lost;
 mod demo;
 mod dev;
 mod doctor;
+mod doctor_server;
+mod doctor_smoke;
 mod effects;
 mod embedded;
 mod exactly_once;

@@ -93,12 +93,8 @@ pub(super) enum Command {
     Runner(RunnerCommand),
     /// Show counts of every queue, and the runners
     Stats,
-    /// Look whether everything in the store is as it should be
-    Doctor {
-        /// Mend what is not. Nothing is deleted: what is in the way is set aside
-        #[arg(long)]
-        repair: bool,
-    },
+    /// Look whether everything in the store is as it should be, how its server is set up, and whether jobs run on time
+    Doctor(DoctorArgs),
     /// Move jobs from one store to another
     #[command(subcommand)]
     Store(StoreCommand),
@@ -107,6 +103,24 @@ pub(super) enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
+}
+
+/// Flags of `doctor`.
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// Mend what is wrong in the store. Nothing is deleted: what is in the way is set aside
+    #[arg(long)]
+    pub(super) repair: bool,
+    /// Fail (exit 1) for warnings too
+    #[arg(long)]
+    pub(super) strict: bool,
+    /// Enqueue a real job due in 1 s and report how late it ran: on a runner of the doctor's own, or with =KIND on the live
+    /// runners' handler for that kind, with the payload null
+    #[arg(long, value_name = "KIND", num_args = 0..=1, require_equals = true)]
+    pub(super) smoke: Option<Option<Name>>,
+    /// How long after its due time the smoke job may take to end [default: 30s]
+    #[arg(long, value_name = "DURATION", requires = "smoke")]
+    pub(super) within: Option<String>,
 }
 
 /// Flags of `run`.

@@ -218,6 +218,7 @@ macro_rules! conformance {
                 a_lost_record_under_a_lease_harms_nobody_else;
             doctor:
                 a_store_in_use_has_no_findings
+                an_examination_measures_and_changes_nothing
                 what_moves_is_never_reported
                 an_entry_without_a_record_is_found_and_mended
                 a_record_lost_under_a_lease_is_found_and_mended

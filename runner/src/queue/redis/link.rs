@@ -14,11 +14,14 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use super::dial::dial;
-use super::errors::{Consequence, consequence, store_error};
+use super::errors::{Consequence, consequence, is_foreign_data, store_error};
+use super::keys::Keys;
 use super::scripts::Script;
 use super::sentinel::Sentinels;
 use crate::clock::{Monotonic, monotonic};
 use crate::queue::StoreError;
+
+mod foreign;
 
 /// Whether a call may be sent once more when its connection was lost on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -59,6 +62,7 @@ pub(super) struct Sent {
 pub(super) struct Link {
     target: Target,
     place: String,
+    keys: Arc<Keys>,
     call_timeout: Duration,
     connect_timeout: Duration,
     live: Arc<Mutex<Live>>,
@@ -85,14 +89,25 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 impl Link {
     /// Does not connect yet. `place` is host, port and database (with sentinels: theirs, and the primary's name), for people.
+    /// `keys` are what calls work on.
     pub(super) fn new(
         target: Target,
         place: String,
+        keys: Arc<Keys>,
         call_timeout: Duration,
         connect_timeout: Duration,
     ) -> Self {
         let (live, renewals) = (Arc::default(), watch::Sender::new(0));
-        Self { target, place, call_timeout, connect_timeout, live, renewals, doubted: AtomicU64::new(0) }
+        Self {
+            target,
+            place,
+            keys,
+            call_timeout,
+            connect_timeout,
+            live,
+            renewals,
+            doubted: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn place(&self) -> &str {
@@ -107,7 +122,8 @@ impl Link {
 
     /// The same, with a connection of its own.
     pub(super) fn beside(&self) -> Self {
-        Self::new(self.target.clone(), self.place.clone(), self.call_timeout, self.connect_timeout)
+        let (target, place, keys) = (self.target.clone(), self.place.clone(), Arc::clone(&self.keys));
+        Self::new(target, place, keys, self.call_timeout, self.connect_timeout)
     }
 
     /// By when a call that begins now has ended.
@@ -132,6 +148,11 @@ impl Link {
 
     pub(super) fn connect_timeout(&self) -> Duration {
         self.connect_timeout
+    }
+
+    /// Makes sure that there is a connection to a server that lets us in and is one of ours.
+    pub(super) async fn reach(&self) -> Result<(), StoreError> {
+        self.connection(self.deadline()).await.map(drop)
     }
 
     /// Runs a script.
@@ -165,19 +186,28 @@ impl Link {
             }
             cmd
         };
-        match self.send(&build("EVALSHA", &script.sha), repeat, deadline).await {
-            Err(Failed::NoScript) => {
-                tracing::debug!(script = script.name, "the store does not know the script yet");
-                self.send(&build("EVAL", &script.body), repeat, deadline).await.map_err(Failed::into_store)
+        let mut done = self.send(&build("EVALSHA", &script.sha), repeat, deadline).await;
+        if matches!(done, Err(Failed::NoScript)) {
+            tracing::debug!(script = script.name, "the store does not know the script yet");
+            done = self.send(&build("EVAL", &script.body), repeat, deadline).await;
+        }
+        match done {
+            Ok(sent) => Ok(sent),
+            Err(Failed::Foreign(error)) => {
+                Err(self.named(keys.iter().map(AsRef::as_ref), error, deadline).await)
             }
-            other => other.map_err(Failed::into_store),
+            Err(failed) => Err(failed.into_store()),
         }
     }
 
     /// Runs a plain command.
     pub(super) async fn command(&self, cmd: &Cmd, repeat: Repeat) -> Result<Value, StoreError> {
-        let sent = self.send(cmd, repeat, self.deadline()).await;
-        sent.map(|sent| sent.value).map_err(Failed::into_store)
+        let deadline = self.deadline();
+        match self.send(cmd, repeat, deadline).await {
+            Ok(sent) => Ok(sent.value),
+            Err(Failed::Foreign(error)) => Err(self.named(foreign::words(cmd), error, deadline).await),
+            Err(failed) => Err(failed.into_store()),
+        }
     }
 
     async fn send(&self, cmd: &Cmd, mut repeat: Repeat, deadline: Monotonic) -> Result<Sent, Failed> {
@@ -196,6 +226,9 @@ impl Link {
             };
             match consequence(&error) {
                 Consequence::SendWhole => return Err(Failed::NoScript),
+                Consequence::Keep if is_foreign_data(&error) => {
+                    return Err(Failed::Foreign(store_error(&error, &self.place)));
+                }
                 Consequence::Keep => return Err(Failed::Store(store_error(&error, &self.place))),
                 Consequence::Reconnect => {
                     self.forget(number).await;
@@ -339,13 +372,15 @@ impl Live {
 /// Why a call brought no value.
 enum Failed {
     NoScript,
+    /// Foreign data under one of our names, of which the server does not say which.
+    Foreign(StoreError),
     Store(StoreError),
 }
 
 impl Failed {
     fn into_store(self) -> StoreError {
         match self {
-            Self::Store(error) => error,
+            Self::Store(error) | Self::Foreign(error) => error,
             Self::NoScript => {
                 StoreError::NotReady("the store forgets scripts as fast as it gets them".to_owned())
             }

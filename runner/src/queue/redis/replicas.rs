@@ -29,6 +29,11 @@ impl Replicas {
     pub(super) fn new(wanted: u32, link: &Link) -> Option<Self> {
         (wanted > 0).then(|| Self { wanted, link: link.beside() })
     }
+
+    /// How many.
+    pub(super) fn wanted(&self) -> u32 {
+        self.wanted
+    }
 }
 
 impl RedisStore {
