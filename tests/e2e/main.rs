@@ -24,6 +24,7 @@ mod doctor;
 mod effects;
 mod embedded;
 mod exactly_once;
+mod faults;
 mod first_job;
 mod handler_check;
 mod handler_new;

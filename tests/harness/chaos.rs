@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::dice::{Dice, seed};
 use super::hourhand::{Hourhand, Runner};
 use super::waiting::eventually;
 
@@ -10,17 +11,14 @@ pub struct Crew<'a> {
     here: &'a Hourhand,
     arguments: Vec<String>,
     runners: Vec<Runner>,
-    seed: u64,
+    dice: Dice,
 }
 
 impl<'a> Crew<'a> {
     /// So many runners with these arguments. Prints the seed, which `HOURHAND_TEST_SEED` sets.
     pub fn start(here: &'a Hourhand, count: usize, arguments: &[&str]) -> Self {
-        let given = std::env::var("HOURHAND_TEST_SEED").ok().and_then(|seed| seed.parse().ok());
-        let seed = given.unwrap_or_else(|| getrandom::u64().expect("random numbers"));
-        println!("HOURHAND_TEST_SEED={seed}");
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let mut crew = Self { here, arguments, runners: Vec::new(), seed };
+        let mut crew = Self { here, arguments, runners: Vec::new(), dice: Dice::new(seed()) };
         for number in 0..count {
             let runner = crew.runner(number);
             crew.runners.push(runner);
@@ -28,13 +26,9 @@ impl<'a> Crew<'a> {
         crew
     }
 
-    /// A number below `below`: splitmix64.
+    /// A number below `below`.
     pub fn draw(&mut self, below: u64) -> u64 {
-        self.seed = self.seed.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.seed;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % below
+        self.dice.below(below)
     }
 
     /// Kills one of them (SIGKILL) after a moment of up to `within`, and starts it again.

@@ -6,15 +6,26 @@
 
 pub mod at_redis;
 pub mod backing;
+pub mod balance;
 pub mod chaos;
+pub mod clerks;
+pub mod dice;
+pub mod disk;
 pub mod doctor;
+pub mod fake_clock;
+pub mod faults;
+pub mod fleet;
 pub mod guests;
 pub mod hourhand;
 pub mod languages;
+pub mod ledger;
+pub mod links;
 pub mod orders;
 pub mod photographs;
+pub mod proxy;
 pub mod redis_server;
 pub mod signing;
+pub mod site;
 pub mod toolchain;
 pub mod waiting;
 pub mod web;
