@@ -30,6 +30,7 @@ pub struct Balance {
     pub again: usize,
     /// The longest from when a job was due, or its enqueue answered, to its first run.
     pub latest_ms: u64,
+    pub latest: String,
 }
 
 impl fmt::Display for Balance {
@@ -37,7 +38,7 @@ impl fmt::Display for Balance {
         write!(
             f,
             "{} taken, {} unsure, {} refused; {} completed, {} dead ({} lost with their runners); {} runs, {} of them again; \
-             the latest start {} ms after its due time",
+             the latest start {} ms after its due time ({})",
             self.taken,
             self.unsure,
             self.refused,
@@ -46,7 +47,8 @@ impl fmt::Display for Balance {
             self.lost,
             self.runs,
             self.again,
-            self.latest_ms
+            self.latest_ms,
+            self.latest
         )
     }
 }
@@ -246,7 +248,9 @@ impl Books<'_> {
         let due = order.asked_us as i64
             + self.offsets(order.asked_us, order.answered_us).min().unwrap_or(0)
             + order.delay_ms as i64 * 1_000;
-        for run in runs {
+        // A retry is due when its attempt says so.
+        let failed = |run: &Run| run.end.as_ref().is_some_and(|(_, how)| how == "fails");
+        for run in &runs[..runs.iter().position(failed).map_or(runs.len(), |first| first + 1)] {
             let start = run.start_us as i64
                 + self.offsets(run.start_us.saturating_sub(LOOKED_AHEAD_US), run.start_us).max().unwrap_or(0);
             if start + slack < due {
@@ -255,7 +259,10 @@ impl Books<'_> {
         }
         if let Some(first) = runs.first() {
             let from = self.reached(order).max(order.answered_us);
-            self.balance.latest_ms = self.balance.latest_ms.max(first.start_us.saturating_sub(from) / 1_000);
+            let late_ms = first.start_us.saturating_sub(from) / 1_000;
+            if late_ms > self.balance.latest_ms {
+                (self.balance.latest_ms, self.balance.latest) = (late_ms, order.key.clone());
+            }
         }
     }
 

@@ -134,8 +134,8 @@ impl<'a> Clerks<'a> {
         let asked_us = wall_us();
         let said = self.run(command, kill);
         let answered_us = wall_us();
-        let answer = self.judge(&said, &orders);
-        for order in &mut orders {
+        let answers = self.judge(&said, &orders);
+        for (order, answer) in orders.iter_mut().zip(answers) {
             (order.asked_us, order.answered_us, order.answer) = (asked_us, answered_us, answer);
         }
         if !single {
@@ -144,9 +144,10 @@ impl<'a> Clerks<'a> {
         orders
     }
 
-    fn judge(&self, said: &Said, orders: &[Order]) -> Answer {
+    /// What became of each, by the command's own words.
+    fn judge(&self, said: &Said, orders: &[Order]) -> Vec<Answer> {
         let first = &orders[0].key;
-        let Some(code) = said.code else { return Answer::Unsure };
+        let Some(code) = said.code else { return vec![Answer::Unsure; orders.len()] };
         if code == 0 {
             let answer: Value = serde_json::from_str(&said.stdout).unwrap_or_default();
             let right = match orders {
@@ -156,17 +157,28 @@ impl<'a> Clerks<'a> {
             if !right {
                 self.ledger.complain(format!("{} new jobs from {first} on: {}", orders.len(), said.stdout));
             }
-            return Answer::Taken;
+            return vec![Answer::Taken; orders.len()];
         }
         if code != 5 && !self.work.codes.contains(&code) {
             self.ledger.complain(format!("{first}: exit {code}: {}", said.stderr));
         }
-        // A file may have been taken in part.
-        if orders.len() == 1 && !said.stderr.contains("may or may not") {
-            Answer::Refused
-        } else {
-            Answer::Unsure
+        let unsure = said.stderr.contains("may or may not");
+        if orders.len() == 1 {
+            return vec![if unsure { Answer::Unsure } else { Answer::Refused }];
         }
+        // A file may have been taken in part.
+        let number = |before: &str| -> Option<usize> {
+            let rest = said.stderr.split(before).nth(1)?;
+            rest.split(|c: char| !c.is_ascii_digit()).next()?.parse().ok()
+        };
+        let taken = number("\nline ").unwrap_or(0);
+        let unsure = if unsure { number(" to ").unwrap_or(orders.len()) } else { taken };
+        let of = |line: usize| match line {
+            _ if line <= taken => Answer::Taken,
+            _ if line <= unsure => Answer::Unsure,
+            _ => Answer::Refused,
+        };
+        (1..=orders.len()).map(of).collect()
     }
 
     fn run(&self, mut command: Command, kill: Option<Duration>) -> Said {

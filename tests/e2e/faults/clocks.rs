@@ -27,10 +27,10 @@ fn step_of_the_store(offset_s: i64) {
     let mut site = Site::new(&redis.url());
     let mut work = Work { pause_ms: 50..=250, ..Work::default() };
     // Some are due before the step, and some only after it.
-    (work.mix.delay_ms_max, work.mix.ms_max) = (6_000, 2_500);
+    (work.mix.delay_ms_max, work.mix.ms_max) = (6_000, 1_500);
     let (dice, spans) = (site.dice.apart(), [site.dice.of(2_000..=4_000), site.dice.of(6_500..=8_000)]);
     println!("a step of {offset_s} s after {} ms, and the next after {} ms more", spans[0], spans[1]);
-    let mut fleet = site.fleet(2, &["--concurrency", "16"]);
+    let mut fleet = site.fleet(2, &["--concurrency", "64"]);
     let clerks = site.clerks(work);
     clerks.during(vec![(dice, site.here.store.clone())], || {
         // One that was set ahead stays so: what was enqueued since would wait for an hour.
@@ -80,7 +80,7 @@ fn the_wall_clocks_of_runners_and_command_lines_do_not_matter(on: StoreKind) {
         (dice.below(3) as usize, [-3_600, -30, -2, 0, 2, 30, 3_600][dice.below(7) as usize])
     });
     let dice = site.dice.apart();
-    let mut fleet = Fleet::start(&site.here, &site.ledger, 2, &["--concurrency", "16"], |number, command| {
+    let mut fleet = Fleet::start(&site.here, &site.ledger, 2, &["--concurrency", "64"], |number, command| {
         command.envs(clocks[number].variables());
     });
     let clerks: Clerks<'_> = site.clerks(work).with(third.variables());

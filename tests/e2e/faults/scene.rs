@@ -41,7 +41,7 @@ impl Scene {
         let hands = (RUNNERS..RUNNERS + CLERKS).map(|number| (dice.apart(), links.url(number))).collect();
         let site = &self.site;
         let mut fleet =
-            Fleet::start(&site.here, &site.ledger, RUNNERS, &["--concurrency", "16"], |number, command| {
+            Fleet::start(&site.here, &site.ledger, RUNNERS, &["--concurrency", "64"], |number, command| {
                 command.env("HOURHAND_STORE", links.url(number));
             });
         let clerks = site.clerks(work);
