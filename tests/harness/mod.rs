@@ -26,6 +26,7 @@ pub mod proxy;
 pub mod redis_server;
 pub mod signing;
 pub mod site;
+pub mod stalls;
 pub mod toolchain;
 pub mod waiting;
 pub mod web;

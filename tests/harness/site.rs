@@ -12,12 +12,16 @@ use super::dice::{Dice, seed};
 use super::fleet::Fleet;
 use super::hourhand::Hourhand;
 use super::ledger::{KIND, Ledger, QUEUES};
+use super::stalls::Stalls;
 
 /// One scenario's world. When it ends, the doctor must find nothing wrong in its store.
 pub struct Site {
     pub ledger: Ledger,
     pub here: Hourhand,
     pub dice: Dice,
+    /// The latest that a job may start after its due time, in milliseconds; the machine's own stalls come on top.
+    pub starts_within_ms: u64,
+    stalls: Stalls,
 }
 
 impl Site {
@@ -35,7 +39,7 @@ impl Site {
         );
         let ceiling = format!("[ceiling]\nenv = ['LEDGER_RUNNER']\ndirs = ['{folder}']\n");
         fs::write(here.dir.path().join("hourhand.toml"), ceiling).expect("a file of settings");
-        Self { ledger, here, dice: Dice::new(seed()) }
+        Self { ledger, here, dice: Dice::new(seed()), starts_within_ms: u64::MAX, stalls: Stalls::start() }
     }
 
     /// Runners that share the site's own store.
@@ -65,7 +69,13 @@ impl Site {
         let records: Vec<Value> =
             QUEUES.iter().flat_map(|queue| self.here.all_jobs(&["--queue", queue])).collect();
         let balance = balance(&self.ledger, &records);
-        println!("{what}: {balance}; all ended {} ms after the last fault", rest.as_millis());
+        println!(
+            "{what}: {balance}; all ended {} ms after the last fault; the machine stood still for {} ms",
+            rest.as_millis(),
+            self.stalls.ms()
+        );
+        let bound = self.starts_within_ms.saturating_add(self.stalls.ms());
+        assert!(balance.latest_ms <= bound, "{what}: a job started too late: {balance}");
         balance
     }
 

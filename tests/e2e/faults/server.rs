@@ -44,13 +44,15 @@ fn clients_that_are_thrown_out_at_random_come_back() {
 fn a_script_that_keeps_the_server_busy_takes_nobody_s_jobs_away() {
     let mut work = work();
     work.mix.ms_max = 3_000;
-    let balance = scene().under_load("busy", work, |scene, _, _, dice| {
+    let mut scene = scene();
+    // It is busy for 8 s, and everything goes on within 3 s of its end.
+    scene.site.starts_within_ms = 11_000;
+    let balance = scene.under_load("busy", work, |scene, _, _, dice| {
         Plan::draw(dice, sized(1, 3), 1_000..=2_000, |_| ()).run(|()| {
             at_redis::block(&scene.redis, Duration::from_secs(8));
         });
     });
     assert_eq!(balance.again, 0);
-    assert!(balance.latest_ms < 12_000, "C9: all within 3 s of its end: {balance}");
 }
 
 #[test]
