@@ -163,6 +163,7 @@ pub struct Ledger {
     orders: Mutex<Vec<Order>>,
     excuses: Mutex<Vec<Excuse>>,
     steps: Mutex<Vec<Step>>,
+    cuts: Mutex<Vec<(u64, u64)>>,
     /// What went wrong before the books were closed.
     complaints: Mutex<Vec<String>>,
     /// The runners' wall clocks lie: the file system's is asked instead.
@@ -209,13 +210,16 @@ impl Ledger {
         lock(&self.steps).push(Step { from_us: wall_us(), offset_us });
     }
 
-    /// What the store has lost with its last moments: what was answered since then need not be there.
-    pub fn forgotten_since(&self, cut_us: u64) {
-        for order in lock(&self.orders).iter_mut() {
-            if order.answered_us >= cut_us && order.answer == Answer::Taken {
-                order.answer = Answer::Unsure;
-            }
-        }
+    /// The store was killed, and what it was told since `since_us` is gone.
+    pub fn cut(&self, since_us: u64, killed_us: u64) {
+        lock(&self.cuts).push((since_us, killed_us));
+    }
+
+    /// Whether the store may have lost this order with its last moments.
+    pub fn may_be_forgotten(&self, order: &Order) -> bool {
+        lock(&self.cuts)
+            .iter()
+            .any(|(since, killed)| order.answered_us >= *since && order.asked_us <= *killed)
     }
 
     pub fn orders(&self) -> Vec<Order> {

@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use super::scene::Scene;
 use crate::harness::clerks::Work;
+use crate::harness::dice::Dice;
 use crate::harness::faults::{Plan, sized};
+use crate::harness::proxy::Proxy;
 use crate::harness::redis_server::RedisServer;
 
 fn scene() -> Scene {
@@ -23,8 +25,14 @@ fn seconds(small: u64, large: u64) -> Duration {
 #[test]
 fn connections_that_are_reset_every_second_cost_nothing() {
     let balance = scene().under_load("resets", work(), |_, links, _, dice| {
-        Plan::draw(dice, sized(8, 60), sized(500..=500, 1_000..=1_000), |_| ())
-            .run(|()| links.each(|link| link.reset_all()));
+        // Now and then nobody takes new ones for a while.
+        let refused = |dice: &mut Dice| if dice.percent(20) { dice.of(100..=700) } else { 0 };
+        Plan::draw(dice, sized(8, 60), sized(500..=500, 1_000..=1_000), refused).run(|ms| {
+            links.each(|link| link.refuse(ms > 0));
+            links.each(Proxy::reset_all);
+            std::thread::sleep(Duration::from_millis(ms));
+            links.each(|link| link.refuse(false));
+        });
     });
     assert_eq!(balance.again, 0);
 }

@@ -70,7 +70,7 @@ fn restarts(what: &str, fsync: &str, cut: bool) {
                 redis.kill();
                 if cut_ms > 0 {
                     let since = lengths.cut_to(killed - cut_ms * 1_000);
-                    site.ledger.forgotten_since(since);
+                    site.ledger.cut(since, killed);
                     // What began or ended since then may be done again, once Redis is back.
                     std::thread::sleep(Duration::from_millis(away_ms));
                     redis.restart();
