@@ -7,8 +7,6 @@ use serde_json::Value;
 
 use super::ledger::{Answer, Excuse, Ledger, Order, Run, Step};
 
-/// An outcome may have been under way to the store for so long after its run, in microseconds.
-const SETTLED_WITHIN_US: u64 = 700_000;
 /// A job is claimed by the store's clock, and started up to so much later, in microseconds: a step in between does not count.
 const LOOKED_AHEAD_US: u64 = 200_000;
 /// The clock of a file system goes in ticks.
@@ -32,6 +30,7 @@ pub struct Balance {
     pub again: usize,
     /// The longest from when a job was due, or its enqueue answered, to its first run.
     pub latest_ms: u64,
+    /// Which that was.
     pub latest: String,
 }
 
@@ -40,7 +39,7 @@ impl fmt::Display for Balance {
         write!(
             f,
             "{} taken, {} unsure, {} refused, {} forgotten; {} completed, {} dead ({} lost with their runners); {} runs, {} of them again; \
-             the latest start {} ms after its due time ({})",
+             the latest start {} ms after its due time",
             self.taken,
             self.unsure,
             self.refused,
@@ -50,8 +49,7 @@ impl fmt::Display for Balance {
             self.lost,
             self.runs,
             self.again,
-            self.latest_ms,
-            self.latest
+            self.latest_ms
         )
     }
 }
@@ -235,12 +233,14 @@ impl Books<'_> {
 
     /// Whether a fault was about while `run` was under way, or its outcome.
     fn excused(&self, run: &Run, next: &Run) -> bool {
-        let until = run.end.as_ref().map_or(next.start_us, |(at, _)| at + SETTLED_WITHIN_US);
-        self.excuses.iter().any(|excuse| {
-            excuse.runner.as_ref().is_none_or(|runner| *runner == run.runner)
-                && excuse.from_us <= until
-                && excuse.to_us >= run.start_us
-        })
+        let until = run.end.as_ref().map_or(next.start_us, |(at, _)| at + self.ledger.settled_within_us);
+        let about = |runner: &str, from_us: u64, to_us: u64| {
+            let of = |excuse: &&Excuse| excuse.runner.as_ref().is_none_or(|named| named == runner);
+            self.excuses.iter().filter(of).any(|excuse| excuse.from_us <= to_us && excuse.to_us >= from_us)
+        };
+        // Or the next one's runner had claimed the job first, and was stopped before it could begin.
+        about(&run.runner, run.start_us, until)
+            || (next.attempt < run.attempt && about(&next.runner, run.start_us, next.start_us))
     }
 
     /// By the store's clock, which is this process's but for the steps that were made.
@@ -259,18 +259,19 @@ impl Books<'_> {
             }
         }
         if let Some(first) = runs.first() {
-            let from = self.reached(order).max(order.answered_us);
+            let from = self.reached(order);
             let late_ms = first.start_us.saturating_sub(from) / 1_000;
             if late_ms > self.balance.latest_ms {
-                (self.balance.latest_ms, self.balance.latest) = (late_ms, order.key.clone());
+                (self.balance.latest_ms, self.balance.latest) =
+                    (late_ms, format!("{order:?}, due at {from}; {}", told(runs)));
             }
         }
     }
 
-    /// When the store's clock came to the order's due time, by this process's.
+    /// When the store's clock came to the order's due time at the latest, by this process's.
     fn reached(&self, order: &Order) -> u64 {
         let offset = self.offsets(order.asked_us, order.answered_us).max().unwrap_or(0);
-        let due = order.asked_us as i64 + offset + order.delay_ms as i64 * 1_000;
+        let due = order.answered_us as i64 + offset + order.delay_ms as i64 * 1_000;
         // The clock goes on between steps: the first span in which it is so far.
         let now = self.steps.iter().rposition(|step| step.from_us <= order.asked_us);
         let first = now.map_or(Step { from_us: 0, offset_us: 0 }, |now| self.steps[now]);

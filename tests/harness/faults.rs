@@ -4,8 +4,6 @@ use std::fmt::Debug;
 use std::ops::RangeInclusive;
 use std::time::Duration;
 
-use hourhand::clock::monotonic;
-
 use super::dice::Dice;
 
 /// Whether scenarios run at the size that is asked of the product: `HOURHAND_TEST_FAULTS=full`. A test among many is smaller.
@@ -18,7 +16,7 @@ pub fn sized<T>(small: T, large: T) -> T {
     if full() { large } else { small }
 }
 
-/// What is done when, counted from its start.
+/// What is done, each after a pause since the one before was over.
 #[derive(Debug)]
 pub struct Plan<F>(Vec<(Duration, F)>);
 
@@ -31,23 +29,21 @@ impl<F: Debug> Plan<F> {
         pause_ms: RangeInclusive<u64>,
         mut fault: impl FnMut(&mut Dice) -> F,
     ) -> Self {
-        let mut at = Duration::ZERO;
-        let mut steps = Vec::new();
-        for _ in 0..count {
-            at += Duration::from_millis(dice.of(pause_ms.clone()));
-            steps.push((at, fault(dice)));
-        }
-        let shown: Vec<String> =
-            steps.iter().take(12).map(|(at, fault)| format!("{} ms {fault:?}", at.as_millis())).collect();
+        let steps: Vec<_> =
+            (0..count).map(|_| (Duration::from_millis(dice.of(pause_ms.clone())), fault(dice))).collect();
+        let shown: Vec<String> = steps
+            .iter()
+            .take(12)
+            .map(|(pause, fault)| format!("{} ms {fault:?}", pause.as_millis()))
+            .collect();
         println!("plan of {count} faults: {}{}", shown.join(", "), if count > 12 { ", …" } else { "" });
         Self(steps)
     }
 
-    /// Does each at its time, or as soon as the one before is done.
+    /// Does them.
     pub fn run(self, mut act: impl FnMut(F)) {
-        let start = monotonic();
-        for (at, fault) in self.0 {
-            std::thread::sleep((start + at).saturating_duration_since(monotonic()));
+        for (pause, fault) in self.0 {
+            std::thread::sleep(pause);
             act(fault);
         }
     }

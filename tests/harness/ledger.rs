@@ -166,6 +166,8 @@ pub struct Ledger {
     cuts: Mutex<Vec<(u64, u64)>>,
     /// What went wrong before the books were closed.
     complaints: Mutex<Vec<String>>,
+    /// An outcome may be under way to the store for so long after its run, in microseconds.
+    pub settled_within_us: u64,
     /// The runners' wall clocks lie: the file system's is asked instead.
     pub by_files: bool,
 }
@@ -178,7 +180,7 @@ impl Ledger {
     /// The guests write into `dir`.
     pub fn new(dir: PathBuf) -> Self {
         fs::create_dir(&dir).expect("a folder for the ledger");
-        Self { dir, ..Self::default() }
+        Self { dir, settled_within_us: 700_000, ..Self::default() }
     }
 
     pub fn dir(&self) -> &Path {

@@ -1,8 +1,8 @@
 //! A TCP proxy in front of a server: the network at its worst. It delays, slows down, freezes, loses replies, resets and
 //! refuses, as it is told at any moment. One proxy is one link.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use hourhand::clock::{Monotonic, monotonic};
@@ -23,6 +23,8 @@ struct Orders {
     held: [AtomicBool; 2],
     /// The next reply is dropped, and its connection with it.
     lose_reply: AtomicBool,
+    /// What is done before the client can notice.
+    then: Mutex<Option<Box<dyn FnOnce() + Send>>>,
     /// So is each so manieth; 0 for none.
     lose_every: AtomicU64,
     replies: AtomicU64,
@@ -84,6 +86,12 @@ impl Proxy {
         self.orders.lose_reply.store(true, SeqCst);
     }
 
+    /// The same, and something is done before the client can notice and send its request again.
+    pub(crate) fn lose_next_reply_and(&self, then: impl FnOnce() + Send + 'static) {
+        *self.orders.then.lock().expect("no panic") = Some(Box::new(then));
+        self.lose_next_reply();
+    }
+
     /// Loses each so manieth reply with its connection; 0 for none.
     pub(crate) fn lose_every(&self, count: u64) {
         self.orders.lose_every.store(count, SeqCst);
@@ -141,6 +149,9 @@ impl Orders {
         let lost = self.lose_reply.swap(false, SeqCst) || (every > 0 && number.is_multiple_of(every));
         if lost {
             self.lost.fetch_add(1, SeqCst);
+            if let Some(then) = self.then.lock().expect("no panic").take() {
+                then();
+            }
         }
         lost
     }

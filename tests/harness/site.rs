@@ -75,7 +75,7 @@ impl Site {
             self.stalls.ms()
         );
         let bound = self.starts_within_ms.saturating_add(self.stalls.ms());
-        assert!(balance.latest_ms <= bound, "{what}: a job started too late: {balance}");
+        assert!(balance.latest_ms <= bound, "{what}: a job started too late: {}", balance.latest);
         balance
     }
 

@@ -50,6 +50,8 @@ fn restarts(what: &str, fsync: &str, cut: bool) {
     let mut redis = RedisServer::start_with(&options);
     let (dir, lengths, over) = (redis.dir(), Lengths::default(), AtomicBool::new(false));
     let mut site = Site::new(&redis.url());
+    // Outcomes are tried again every second at the latest, once Redis is back.
+    site.ledger.settled_within_us = 2_500_000;
     let plan = Plan::draw(&mut site.dice, sized(3, 10), 2_200..=3_500, |dice| {
         let cut_ms = if cut && dice.percent(50) { dice.of(200..=2_000) } else { 0 };
         (cut_ms, dice.of(0..=1_500))

@@ -48,7 +48,7 @@ fn a_script_that_keeps_the_server_busy_takes_nobody_s_jobs_away() {
     // It is busy for 8 s, and everything goes on within 3 s of its end.
     scene.site.starts_within_ms = 11_000;
     let balance = scene.under_load("busy", work, |scene, _, _, dice| {
-        Plan::draw(dice, sized(1, 3), 1_000..=2_000, |_| ()).run(|()| {
+        Plan::draw(dice, sized(1, 3), sized(1_000..=2_000, 3_500..=5_000), |_| ()).run(|()| {
             at_redis::block(&scene.redis, Duration::from_secs(8));
         });
     });

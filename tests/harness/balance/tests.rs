@@ -106,8 +106,8 @@ fn a_stepped_clock_is_the_one_that_counts() {
     assert_eq!(books(vec![step]).offsets(1_000_000, 1_060_000).collect::<Vec<_>>(), [0, -50_000]);
     assert_eq!(books(vec![step]).offsets(1_055_000, 1_060_000).collect::<Vec<_>>(), [-50_000]);
     let order = &early.ledger.orders()[0];
-    assert_eq!(books(vec![]).reached(order), 1_100_000);
-    assert_eq!(books(vec![step]).reached(order), 1_150_000, "set back: it waits");
+    assert_eq!(books(vec![]).reached(order), 1_110_000);
+    assert_eq!(books(vec![step]).reached(order), 1_160_000, "set back: it waits");
     let ahead = Step { from_us: 1_070_000, offset_us: 3_600_000_000 };
     assert_eq!(books(vec![step, ahead]).reached(order), 1_070_000, "set forward: it is due at once");
 }

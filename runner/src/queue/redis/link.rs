@@ -87,21 +87,32 @@ impl Link {
             cmd
         };
         let deadline = monotonic() + self.call_timeout;
-        match self.send(&build("EVALSHA", &script.sha), repeat, deadline).await {
+        let mut lost = false;
+        let done = match self.send(&build("EVALSHA", &script.sha), repeat, deadline, &mut lost).await {
             Err(Failed::NoScript) => {
                 tracing::debug!(script = script.name, "the store does not know the script yet");
-                self.send(&build("EVAL", &script.body), repeat, deadline).await.map_err(Failed::into_store)
+                self.send(&build("EVAL", &script.body), repeat, deadline, &mut lost).await
             }
-            other => other.map_err(Failed::into_store),
-        }
+            other => other,
+        };
+        done.map_err(|failed| failed.into_store(lost))
     }
 
     /// Runs a plain command.
     pub(super) async fn command(&self, cmd: &Cmd, repeat: Repeat) -> Result<Value, StoreError> {
-        self.send(cmd, repeat, monotonic() + self.call_timeout).await.map_err(Failed::into_store)
+        let mut lost = false;
+        let done = self.send(cmd, repeat, monotonic() + self.call_timeout, &mut lost).await;
+        done.map_err(|failed| failed.into_store(lost))
     }
 
-    async fn send(&self, cmd: &Cmd, mut repeat: Repeat, deadline: Monotonic) -> Result<Value, Failed> {
+    /// Sets `lost` when a connection ended with an answer under way: the call may have been done.
+    async fn send(
+        &self,
+        cmd: &Cmd,
+        mut repeat: Repeat,
+        deadline: Monotonic,
+        lost: &mut bool,
+    ) -> Result<Value, Failed> {
         loop {
             let (number, mut connection) = self.connection(deadline).await.map_err(Failed::Store)?;
             let reply = timeout(left(deadline), cmd.query_async::<Value>(&mut connection)).await;
@@ -121,6 +132,7 @@ impl Link {
                     return Err(Failed::Store(store_error(&error, &self.place)));
                 }
                 Consequence::Lost => {
+                    *lost = true;
                     self.forget(number).await;
                     if repeat == Repeat::Never {
                         return Err(Failed::Store(store_error(&error, &self.place)));
@@ -217,8 +229,15 @@ enum Failed {
 }
 
 impl Failed {
-    fn into_store(self) -> StoreError {
+    /// `lost`: an answer to the same call was lost before. What is said now is of its repeat alone, and says nothing of whether the first
+    /// was done.
+    fn into_store(self, lost: bool) -> StoreError {
         match self {
+            Self::Store(error @ (StoreError::NotReady(_) | StoreError::Full(_) | StoreError::Refused(_)))
+                if lost =>
+            {
+                StoreError::Unreachable(format!("an answer was lost, and now: {error}"))
+            }
             Self::Store(error) => error,
             Self::NoScript => {
                 StoreError::NotReady("the store forgets scripts as fast as it gets them".to_owned())
