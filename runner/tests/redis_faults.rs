@@ -185,6 +185,26 @@ async fn a_refusal_after_a_lost_reply_does_not_say_that_nothing_was_done() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_number_that_somebody_has_overwritten_is_named_and_nothing_is_done() {
+    let server = RedisServer::start();
+    let store = connect(&server.url());
+    store.enqueue(&[job("a")]).await.expect("taken");
+    let seq = "faults:{0}:seq";
+    let kept: String =
+        redis::cmd("GETSET").arg(seq).arg("foreign").query(&mut server.client()).expect("a number");
+    for error in [
+        store.enqueue(&[job("a")]).await.expect_err("no number"),
+        store.set_state(&name("b"), "k", b"v").await.map(drop).expect_err("no number"),
+    ] {
+        let StoreError::Refused(text) = &error else { panic!("{error:?}") };
+        assert!(text.contains("faults:{0}:seq is not ours"), "{text}");
+    }
+    let _: () = redis::cmd("SET").arg(seq).arg(kept).query(&mut server.client()).expect("back");
+    store.enqueue(&[job("a")]).await.expect("taken");
+    assert_eq!(store.counts().await.expect("counts").queues[0].ready, 2);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_settle_whose_reply_was_lost_is_done_once() {
     let server = RedisServer::start();
     let proxy = Proxy::start(server.port()).await;

@@ -162,6 +162,7 @@ impl<'a> Clerks<'a> {
         if code != 5 && !self.work.codes.contains(&code) {
             self.ledger.complain(format!("{first}: exit {code}: {}", said.stderr));
         }
+        self.ledger.heard(&said.stderr);
         let unsure = said.stderr.contains("may or may not");
         if orders.len() == 1 {
             return vec![if unsure { Answer::Unsure } else { Answer::Refused }];

@@ -14,6 +14,8 @@ type Make<'a> = Box<dyn Fn(usize, &mut Command) + Send + Sync + 'a>;
 
 /// What a lease and the heartbeats before it leave: who was stopped for less has lost nothing.
 const SURELY_KEPT: Duration = Duration::from_millis(3_800);
+/// Who goes on after a stop needs a moment to see that its jobs are gone.
+const WAKES_WITHIN_US: u64 = 1_000_000;
 
 /// The runners of a scenario. Each keeps its state folder, so that one that was killed comes back as itself.
 pub struct Fleet<'a> {
@@ -104,7 +106,8 @@ impl<'a> Fleet<'a> {
         std::thread::sleep(span);
         member.runner.signal(libc::SIGCONT);
         if span > SURELY_KEPT {
-            self.ledger.excuse(Some(&member.name), before);
+            // What it had claimed and not begun yet, it begins as it wakes.
+            self.ledger.excuse_until(Some(&member.name), before, wall_us() + WAKES_WITHIN_US);
         }
     }
 

@@ -1,6 +1,7 @@
 //! The ledger of a scenario: what was acknowledged, by the command line's exit codes; what ran, by the files that the example
 //! `ledger` writes, where no store has a hand in it; and which faults excuse that a job ran again. `balance` compares.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard};
@@ -166,6 +167,8 @@ pub struct Ledger {
     cuts: Mutex<Vec<(u64, u64)>>,
     /// What went wrong before the books were closed.
     complaints: Mutex<Vec<String>>,
+    /// What commands have said when they failed, each once.
+    words: Mutex<BTreeSet<String>>,
     /// An outcome may be under way to the store for so long after its run, in microseconds.
     pub settled_within_us: u64,
     /// The runners' wall clocks lie: the file system's is asked instead.
@@ -222,6 +225,16 @@ impl Ledger {
         lock(&self.cuts)
             .iter()
             .any(|(since, killed)| order.answered_us >= *since && order.asked_us <= *killed)
+    }
+
+    /// What a command that failed has said.
+    pub fn heard(&self, said: &str) {
+        lock(&self.words).insert(said.lines().next().unwrap_or_default().to_owned());
+    }
+
+    /// All that was heard.
+    pub fn words(&self) -> BTreeSet<String> {
+        lock(&self.words).clone()
     }
 
     pub fn orders(&self) -> Vec<Order> {

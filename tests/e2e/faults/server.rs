@@ -128,7 +128,8 @@ fn foreign_data_under_our_names_is_said_clearly_and_once_it_is_gone_nothing_is_l
     // A wrong type is no passing trouble: the command line says so at once.
     let work = Work { codes: &[1], ..work() };
     let mut logs = Vec::new();
-    let balance = scene().under_load("foreign data", work, |scene, _, fleet, dice| {
+    let mut scene = scene();
+    let balance = scene.under_load("foreign data", work, |scene, _, fleet, dice| {
         std::thread::sleep(Duration::from_millis(500));
         let keys: Vec<String> =
             redis::from_redis_value(scene.command(&["KEYS", "hourhand:*"])).expect("a list of keys");
@@ -151,6 +152,10 @@ fn foreign_data_under_our_names_is_said_clearly_and_once_it_is_gone_nothing_is_l
         logs = (0..fleet.len()).map(|number| fleet.runner(number).log()).collect();
     });
     assert_eq!(balance.again, 0);
+    let words = scene.site.ledger.words();
+    println!("{}", words.iter().cloned().collect::<Vec<_>>().join("\n"));
+    let clear = |said: &String| said.contains("not ours") || said.contains("foreign data");
+    assert!(!words.is_empty() && words.iter().all(clear), "{words:?}");
     for log in logs {
         let lines = log.lines().filter(|line| line.contains("WARN") || line.contains("ERROR")).count() as u64;
         assert!(lines < 10 + 2 * sized(6, 60), "{lines} lines:\n{log}");
