@@ -28,8 +28,9 @@ fn step_of_the_store(offset_s: i64) {
     site.starts_within_ms = STARTS_WITHIN_MS;
     let mut work = Work { pause_ms: 50..=250, ..Work::default() };
     // Some are due before the step, and some only after it.
-    (work.mix.delay_ms_max, work.mix.ms_max) = (6_000, 1_500);
-    let (dice, spans) = (site.dice.apart(), [site.dice.of(2_000..=4_000), site.dice.of(6_500..=8_000)]);
+    (work.mix.delay_ms_max, work.mix.ms_max) = (sized(3_500, 6_000), sized(700, 1_500));
+    let (dice, spans) =
+        (site.dice.apart(), [site.dice.of(1_500..=3_000), site.dice.of(sized(4_500..=5_500, 6_500..=8_000))]);
     println!("a step of {offset_s} s after {} ms, and the next after {} ms more", spans[0], spans[1]);
     let mut fleet = site.fleet(2, &["--concurrency", "64"]);
     let clerks = site.clerks(work);

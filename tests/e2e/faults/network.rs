@@ -103,7 +103,7 @@ fn a_runner_behind_a_frozen_link_loses_its_jobs_to_the_other_and_comes_back() {
         std::thread::sleep(Duration::from_secs(1));
         let before = hourhand::clock::wall_us();
         links.link(0).freeze();
-        std::thread::sleep(seconds(8, 20));
+        std::thread::sleep(seconds(7, 20));
         links.link(0).thaw_for_new_connections();
         crate::harness::waiting::eventually("it is back", Duration::from_secs(15), || {
             fleet.runner(0).log().contains("the store is back").then_some(())
