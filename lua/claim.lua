@@ -2,12 +2,14 @@
 -- claim: takes due jobs of some lanes under leases of one session.
 --
 -- KEYS  the globals, then for each lane its due indexes: high, normal, low, suspects
--- ARGV  session, first token, due_max, ahead_max, look_ahead_ms, suspect (1 or 0), bytes_max,
+-- ARGV  session, first token, due_max, ahead_max, look_ahead_ms, suspect (1 or 0), bytes_max, the session's beat as it was told last,
 --       then for each lane: queue, kind, and of its kind `max_attempts`, or `max_attempts weight kind_max attempts_cap` where
 --       that says more: attempts of jobs that do not say, turns (1), most jobs in this claim (-), most attempts of any job (-)
--- Returns { now_us, next due_ms or '', damaged, then for each job: record id, record, `attempt
+-- Returns { now_us, next due_ms or '', damaged, the session's beat or 0, then for each job: record id, record, `attempt
 --       max_attempts crashes due_ms` }, in the order in which they should start, those that are due first.
 --
+-- Takes nothing for a session with a lower beat than it was told, or none: the store has gone back in time, or others took the session
+-- for lost. What waits here may run in its hand. A claim that takes jobs is a beat: it shows when it is lost.
 -- Removes exactly what it returns (rule 5). Strict by priority over all lanes; within a priority the kinds share
 -- by their weights, and the lanes of a kind alike. Records of more than bytes_max in all are cut; a larger one travels alone (rule 6).
 -- A member that is none of ours or has a due time of 0 or below goes to the dirt, one without a
@@ -17,10 +19,12 @@
 --- @include stage
 --- @include member
 
-local ARGS, PER_LANE, SET_ASIDE_MAX = 7, 3, 10000
+local ARGS, PER_LANE, SET_ASIDE_MAX = 8, 3, 10000
 local session, first_token = ARGV[1], tonumber(ARGV[2])
 local due_max, ahead_max, look_ahead_ms = tonumber(ARGV[3]), tonumber(ARGV[4]), tonumber(ARGV[5])
-local suspect, bytes_max = ARGV[6] == '1', tonumber(ARGV[7])
+local suspect, bytes_max, told = ARGV[6] == '1', tonumber(ARGV[7]), tonumber(ARGV[8])
+local beat, said = string.match(redis.call('HGET', SESSIONS, session) or '', '^(%d+)( .*)$')
+beat = tonumber(beat or '0')
 
 local lanes, queues = {}, {}
 for i = 1, (#ARGV - ARGS) / PER_LANE do
@@ -36,8 +40,8 @@ for i = 1, (#ARGV - ARGS) / PER_LANE do
   end
   lanes[i], queues[i] = lane, queue
 end
-if #lanes == 0 then
-  return { NOW_US, '', '0' }
+if #lanes == 0 or beat < told then
+  return { NOW_US, '', '0', digits(beat) }
 end
 local open_lanes = {}
 for i, paused in ipairs(redis.call('SMISMEMBER', PAUSED, unpack(queues))) do
@@ -208,7 +212,7 @@ end
 
 -- attempts and id of a record; the two others are its lane's, its priority is among its options.
 local RECORD = '^(%d*)\31[^\31]*\31[^\31]*\31([^\31]*)\31%w+\31%w*\31p?([hl]?)'
-local reply = { NOW_US, '', '0' }
+local reply = { NOW_US, '', '0', '0' }
 local running = stage(RUNNING, 'hash').set
 local claimed = 0
 for k, record in ipairs(hmget(JOBS, rids)) do
@@ -246,6 +250,10 @@ for k, record in ipairs(hmget(JOBS, rids)) do
 end
 if claimed > 0 then
   hincr(HOLDERS, session, claimed)
+  if said then
+    beat = beat + 1
+    hset(SESSIONS, session, digits(beat) .. said)
+  end
   for _, lane in ipairs(lanes) do
     if lane.claimed > 0 then
       hincr(TOTALS, lane.queue .. ':running', lane.claimed)
@@ -271,4 +279,5 @@ for _, lane in ipairs(open_lanes) do
 end
 reply[2] = next_due and digits(next_due) or ''
 reply[3] = digits(damaged)
+reply[4] = digits(beat)
 return reply

@@ -4,7 +4,7 @@
 -- KEYS  the globals, then seven for each lane (see includes/lanes.lua)
 -- ARGV  lanes
 -- Returns { now_ms, stale, orphans, quarantined, then for each lane: waiting, ready, held, earliest due_ms or '', and
---       of its queue: completed, cancelled, dead, enqueued, completed and failed ever, leases, 1 when
+--       of its queue: completed, cancelled, dead, enqueued, completed and failed ever, dead letters dropped ever, leases, 1 when
 --       it is paused else 0 }
 --
 -- Held jobs are scheduled to everybody but their runner; they are told from running ones only while there are
@@ -53,8 +53,9 @@ for _, lane in ipairs(lanes) do
     add(redis.call('ZCARD', lane[part]))
   end
   local queue = lane.queue
-  local totals = redis.call('HMGET', TOTALS, queue .. ':enqueued', queue .. ':completed', queue .. ':failed', queue .. ':running')
-  for i = 1, 4 do
+  local totals = redis.call('HMGET', TOTALS, queue .. ':enqueued', queue .. ':completed', queue .. ':failed',
+    queue .. ':dropped', queue .. ':running')
+  for i = 1, 5 do
     add(totals[i] or '0')
   end
   add(redis.call('SISMEMBER', PAUSED, queue))

@@ -3,11 +3,13 @@
 --
 -- KEYS  the globals
 -- ARGV  session, what its runner says of itself (`name \31 JSON`)
--- Returns { now_us, { session, `beat beat_ms \31 info` or '', ... }, { record id, `token action`, ... } }: every
+-- Returns { now_us, beat, beat before this call or '', a number of the sequence, the store's name or '',
+--       { session, `beat beat_ms \31 info` or '', ... }, { record id, `token action`, ... } }: every
 --       session that is registered or holds a lease, and this session's recalls.
 --
--- A beat only has to differ from the one before; a first one is the time, so that an entry deleted by
--- hand does not come back with a beat that somebody has seen.
+-- A beat counts up while its session is registered, here and with each claim that takes jobs: a runner that finds it lower than
+-- it was told knows that the store has gone back in time. A first one is the time, so that an entry deleted by hand does
+-- not come back with a beat that somebody has seen. The number of the sequence tells the same of a store that has lost the session, too.
 --- @include globals
 --- @include clock
 --- @include stage
@@ -16,10 +18,12 @@ local RECALLS_STEP = 5000
 local session, info = ARGV[1], ARGV[2]
 
 local old = redis.call('HGET', SESSIONS, session)
-local beat = old and tonumber(string.match(old, '^(%d+) '))
-beat = beat and beat + 1 or NOW_MS
+local before = old and tonumber(string.match(old, '^(%d+) '))
+local beat = before and before + 1 or NOW_MS
+local number = sequence_read() + 1
 hset(SESSIONS, session, digits(beat) .. ' ' .. digits(NOW_MS) .. '\31' .. info)
 flush()
+redis.call('SET', SEQ, digits(number))
 
 local sessions = redis.call('HGETALL', SESSIONS)
 local known = {}
@@ -44,4 +48,5 @@ if redis.call('HLEN', RECALLS) > 0 then
     end
   end
 end
-return { NOW_US, sessions, recalls }
+return { NOW_US, digits(beat), before and digits(before) or '', digits(number), redis.call('HGET', META, 'store_id') or '',
+  sessions, recalls }

@@ -7,7 +7,7 @@
 --            enqueue.lua has it, the past (see includes/past.lua) before the place and after it, both '' for none, and for a finished
 --            job end, bytes, expire_ms, forget_ms; then how many logs, and attempt and text of each
 --         i: queue, id, state, due_ms, forget_ms
---         q: queue, 1 when it is paused else 0, jobs enqueued and completed, attempts failed
+--         q: queue, 1 when it is paused else 0, jobs enqueued and completed, attempts failed, dead letters dropped
 --         s: bucket, the place of its entries in KEYS, key, version, value
 --         e: nothing: everything up to the last number was copied
 -- Returns for each thing: copied, there, or before when an earlier copy that came to its end had brought it
@@ -145,7 +145,7 @@ local function import_id(i)
 end
 
 local function import_queue(i)
-  local queue, names = ARGV[i], { 'enqueued', 'completed', 'failed' }
+  local queue, names = ARGV[i], { 'enqueued', 'completed', 'failed', 'dropped' }
   local mark = MARK .. ':' .. queue
   local known, added = redis.call('HGET', META, mark), {}
   for total in string.gmatch(known or '', '%d+') do
@@ -193,7 +193,7 @@ while at <= #ARGV do
   elseif letter == 'i' then
     answer, at = import_id(at + 1), at + 6
   elseif letter == 'q' then
-    answer, at = import_queue(at + 1), at + 6
+    answer, at = import_queue(at + 1), at + 7
   elseif letter == 's' then
     answer, at = import_state(at + 1), at + 6
   else

@@ -3,7 +3,7 @@
 --
 -- KEYS  the globals, then three for each queue: done completed, cancelled, dead
 -- ARGV  most jobs to remove, bytes of remembered ids, then the queues
--- Returns { jobs, ids, 1 when the bound was reached else 0 }
+-- Returns { jobs, ids, 1 when the bound was reached else 0, then for each queue how many dead letters limits have ever dropped }
 --
 -- A finished index is in the order of the jobs' ends, so the oldest go first. Where jobs of different retention share an
 -- index, one that stays longer may be in front of one that goes: then a sweep walks through, a step a call.
@@ -77,4 +77,8 @@ end
 flush()
 trim_memory(memory_bytes, remembered + 100)
 flush()
-return { jobs, ids, (jobs >= limit or ids >= limit) and 1 or 0 }
+local reply = { jobs, ids, (jobs >= limit or ids >= limit) and 1 or 0 }
+for i = 3, #ARGV do
+  reply[#reply + 1] = redis.call('HGET', TOTALS, ARGV[i] .. ':dropped') or '0'
+end
+return reply

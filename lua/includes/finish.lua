@@ -77,7 +77,7 @@ local finished = {}
 local function finish_batch(key, queue, state, policy)
   local batch = finished[key]
   if not batch then
-    batch = { key = key, queue = queue, state = state, added = 0, bytes = 0, ids = 0, age = policy.age or -1, stage = stage(key, 'zset').set }
+    batch = { key = key, queue = queue, state = state, added = 0, bytes = 0, ids = 0, dropped = 0, age = policy.age or -1, stage = stage(key, 'zset').set }
     finished[key] = batch
   end
   batch.policy = policy
@@ -94,6 +94,9 @@ local function finish(lane, job, past, state, policy)
   past.bytes = job.record_bytes + #past.tail + #past.result + PAST_COST
   local batch = finish_batch(lane[DONE[state]], job.queue, state, policy)
   if policy.nothing then
+    if state == 'd' and policy.age ~= 0 then
+      batch.dropped = batch.dropped + 1
+    end
     hdel(JOBS, job.rid)
     hdel(PAST, job.rid)
     drop_logs(job.rid)
@@ -106,12 +109,21 @@ local function finish(lane, job, past, state, policy)
   return true
 end
 
+-- Dead letters that a limit in number or bytes took before their age was over are counted for ever: nobody has seen to them.
+local function count_dropped(batch)
+  if batch.dropped > 0 then
+    hincr(TOTALS, batch.queue .. ':dropped', batch.dropped)
+    batch.dropped = 0
+  end
+end
+
 -- Call before `flush`, once all jobs are finished.
 local function finish_counts()
   for _, batch in pairs(finished) do
     if batch.bytes > 0 then
       hincr(SIZES, batch.queue .. ':' .. batch.state, batch.bytes)
     end
+    count_dropped(batch)
   end
 end
 
@@ -154,8 +166,11 @@ local function trim_done(batch)
     if over <= 0 and bytes <= bytes_max then
       break
     end
-    local rid, size, rest = string.match(member, '^(%d+):(%d+):%d+(:?)')
+    local rid, size, expire, rest = string.match(member, '^(%d+):(%d+):(%d+)(:?)')
     size = tonumber(size) or 0
+    if batch.state == 'd' and rid and tonumber(expire) > NOW_MS then
+      batch.dropped = batch.dropped + 1
+    end
     bytes, dropped, over = bytes - size, dropped + size, over - 1
     zrem(batch.key, member)
     if rid then
@@ -169,6 +184,7 @@ local function trim_done(batch)
     end
   end
   hincr(SIZES, name, -dropped)
+  count_dropped(batch)
 end
 
 -- Call after `flush`: keeps the finished indexes that were added to, and the memory of ids, within their limits.

@@ -161,6 +161,7 @@ async fn claim_and_settle(store: &impl Store, count: usize, batch: usize) {
             look_ahead_ms: 0,
             suspect: true,
             first_token: token,
+            beat: 0,
         };
         let claimed = store.claim(&request).await.expect("claimed");
         if claimed.jobs.is_empty() {

@@ -18,7 +18,7 @@ use crate::queue::{SessionId, Store, StoreError};
 use crate::registry::{Registry, RegistryConfig, Versions};
 use crate::sandbox::{Sandbox, SandboxConfig};
 use crate::service::ServiceManager;
-use crate::upkeep::session_file::{GoneSessions, SessionFile};
+use crate::upkeep::session_file::{GoneSessions, KeptFile};
 use crate::worker::{Loops, Onlooker, Worker, WorkerConfig};
 
 /// How a runner ended.
@@ -50,7 +50,8 @@ const COMPILE_BYTES: (u64, u64) = (1 << 30, 4 << 30);
 pub fn open_store(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError> {
     let (url, namespace) = (&settings.url, &settings.namespace);
     let Some(file) = url.file() else {
-        return Ok(Arc::new(RedisStore::connect(url.expose(), namespace, RedisOptions::default())?));
+        let options = RedisOptions { wait_replicas: settings.wait_replicas, ..RedisOptions::default() };
+        return Ok(Arc::new(RedisStore::connect(url.expose(), namespace, options)?));
     };
     let options = SqliteOptions { durability: settings.durability, ..SqliteOptions::default() };
     Ok(Arc::new(SqliteStore::open(file, namespace, options)?))
@@ -140,7 +141,8 @@ async fn serve(
     warn_of_set_up(&*store).await;
     let session = new_session()?;
     recover(&*store, &settings, &identity).await?;
-    let file = session_file(&settings, &identity, &session);
+    let file = Arc::new(KeptFile::new(&settings.state_dir, &session));
+    file.keep(&identity);
     let onlooker = audience.as_ref().map(|audience| Arc::clone(&audience.onlooker));
     if let Some(audience) = audience {
         let io = tokio::runtime::Handle::current();
@@ -153,6 +155,7 @@ async fn serve(
     if let Some(hang_up) = hang_up {
         loops.serving.spawn(reload_at(hang_up, registry.clone()));
     }
+    loops.serving.spawn(follow_name(Arc::clone(&worker), Arc::clone(&file)));
     loops.serving.spawn(say_when_serving(Arc::clone(&worker), registry.clone(), Arc::clone(&manager)));
 
     let ended = tokio::select! {
@@ -165,8 +168,8 @@ async fn serve(
     let end = stop_gracefully(&worker, loops, &mut stop).await;
     manager.last_word();
     match end {
-        RunnerEnd::Clean => drop(file),
-        RunnerEnd::Unsettled => file.into_iter().for_each(SessionFile::leave),
+        RunnerEnd::Clean => file.remove(),
+        RunnerEnd::Unsettled => file.leave(),
     }
     match ended {
         Ok(()) => Ok(end),
@@ -288,16 +291,15 @@ fn new_session() -> anyhow::Result<SessionId> {
     Ok(SessionId(text.into()))
 }
 
-/// Where it cannot be kept (a read-only system), a restart is noticed by the lease only.
-fn session_file(settings: &RunSettings, identity: &str, session: &SessionId) -> Option<SessionFile> {
-    let made = SessionFile::create(&settings.state_dir, identity, session);
-    made.inspect_err(|error| {
-        tracing::warn!(
-            %error, dir = %settings.state_dir.display(),
-            "cannot keep a session file: after a crash, jobs wait for the lease; choose another --state-dir"
-        );
-    })
-    .ok()
+/// Keeps the session's file where a restart finds it, also when the store has lost its name and got another.
+async fn follow_name(worker: Arc<Worker>, file: Arc<KeptFile>) {
+    let mut names = worker.identity.subscribe();
+    while names.changed().await.is_ok() {
+        let name = names.borrow_and_update().clone();
+        file.keep(&name);
+    }
+    // The worker outlives its loops: this does not come.
+    std::future::pending::<()>().await;
 }
 
 /// Takes back what earlier runners of this host left. A failure leaves it to the lease.

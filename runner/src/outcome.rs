@@ -205,7 +205,7 @@ impl Outcome {
 pub struct HistoryEvent {
     /// When, in microseconds since 1970 on the store's clock.
     pub at_us: u64,
-    /// `enqueued`, `started`, an outcome's word, `reclaimed`, `rescheduled` or `requeued`.
+    /// `enqueued`, `started`, an outcome's word, `reclaimed`, `rescheduled`, `requeued` or `restored`.
     pub event: String,
     /// The attempt that it belongs to; 0 before the first.
     pub attempt: u32,

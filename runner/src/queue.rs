@@ -127,6 +127,9 @@ pub struct ClaimRequest {
     pub suspect: bool,
     /// The first of `due_max + ahead_max` lease tokens that this session has never used.
     pub first_token: u64,
+    /// The session's highest beat that an answer has told; 0 before the first. A store that knows of a lower one, or of none, has
+    /// gone back in time or has forgotten the session: it takes nothing, for what waits there may be in this session's hand.
+    pub beat: u64,
 }
 
 /// What a claim brought.
@@ -145,6 +148,9 @@ pub struct Claimed {
     /// Index entries without a record that this claim moved to the orphans, entries with a score of 0
     /// or below that it put in quarantine, and indexes that hold foreign data, which it passed over.
     pub damaged: u64,
+    /// The session's beat, which a claim that takes jobs counts up as a heartbeat does; 0 when it is not registered. Lower than
+    /// that of the request: nothing was taken, and a heartbeat says what has happened.
+    pub beat: u64,
 }
 
 /// A claimed job.
@@ -294,7 +300,7 @@ pub struct RunnerInfo {
 pub struct SessionSeen {
     /// Whose.
     pub session: SessionId,
-    /// Changes with each heartbeat.
+    /// Counts up with each heartbeat, and each claim that takes jobs, while the session is registered.
     pub beat: u64,
     /// When the store received the last heartbeat, in milliseconds since 1970: for people, never for a
     /// decision about a lease.
@@ -308,6 +314,15 @@ pub struct SessionSeen {
 pub struct Pulse {
     /// The store's clock, in microseconds since 1970.
     pub now_us: u64,
+    /// The session's beat now.
+    pub beat: u64,
+    /// Its beat before this heartbeat; `None` when it was not registered. A beat that was ever told is never higher than this, unless
+    /// the store has gone back in time.
+    pub beat_before: Option<u64>,
+    /// A number of the store's sequence, taken by this heartbeat: larger than any that was given out before.
+    pub mark: u64,
+    /// The store's name as [`Store::identity`] gives it; empty when nobody has asked for it yet.
+    pub identity: String,
     /// All sessions that are registered or hold a lease (those with `info: None` and beat 0 may be
     /// known by their leases alone).
     pub sessions: Vec<SessionSeen>,
@@ -357,6 +372,24 @@ pub struct Reclaimed {
     pub cancelled: u64,
     /// Not that session's any more: untouched.
     pub stale: u64,
+}
+
+/// What a store says to a runner that offers it a job from its hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Offered {
+    /// The lease is there: nothing was done.
+    Kept {
+        /// The job's record.
+        record: u64,
+    },
+    /// The lease was lost, and perhaps the job with it: both are there again.
+    Restored {
+        /// The job's record; another number than the lease had where the store has given that out anew.
+        record: u64,
+    },
+    /// It is not the runner's any more: it has ended, somebody else has it or has had it since, or its id is another job's by
+    /// now. Nothing was done.
+    Taken,
 }
 
 /// Something that may let a runner work earlier than it had planned.
@@ -478,6 +511,8 @@ pub struct QueueCounts {
     pub completed_total: u64,
     /// Attempts ever failed.
     pub failed_total: u64,
+    /// Dead letters ever removed by a limit in number or bytes before their age was over.
+    pub dead_dropped_total: u64,
 }
 
 impl QueueCounts {
@@ -497,7 +532,13 @@ impl QueueCounts {
             enqueued_total: 0,
             completed_total: 0,
             failed_total: 0,
+            dead_dropped_total: 0,
         }
+    }
+
+    /// What counts for ever, in the order of [`copy::ExportedQueue::totals`].
+    pub(crate) fn totals(&self) -> [u64; 4] {
+        [self.enqueued_total, self.completed_total, self.failed_total, self.dead_dropped_total]
     }
 }
 
@@ -525,6 +566,9 @@ pub struct Pruned {
     pub ids: u64,
     /// True when the bound was reached and there is more to do.
     pub more: bool,
+    /// By queue, how many dead letters limits in number and bytes have ever dropped
+    /// ([`dead_dropped_total`](QueueCounts::dead_dropped_total)): of every queue, unless there is more to do.
+    pub dead_dropped: Vec<(Name, u64)>,
 }
 
 /// Why a store did not do what it was asked.
@@ -537,6 +581,10 @@ pub enum StoreError {
     /// been done.
     #[error("store out of reach: {0}")]
     Unreachable(String),
+    /// What was asked was done, but not on as many replicas as it should be by now: a fail-over may lose it. What has an id
+    /// can be repeated safely.
+    #[error("not on enough replicas: {0}")]
+    Unreplicated(String),
     /// The store answered that it cannot now: loading, read-only, busy. Nothing was done.
     #[error("store not ready: {0}")]
     NotReady(String),
@@ -550,10 +598,31 @@ pub enum StoreError {
 }
 
 impl StoreError {
+    /// What happened, without the words that say what sort of error it is.
+    pub fn text(&self) -> &str {
+        match self {
+            Self::Invalid(text)
+            | Self::Unreachable(text)
+            | Self::Unreplicated(text)
+            | Self::NotReady(text)
+            | Self::Full(text)
+            | Self::Refused(text) => text,
+        }
+    }
+
     /// True when the same call may succeed later.
     pub fn is_passing(&self) -> bool {
-        matches!(self, Self::Unreachable(_) | Self::NotReady(_) | Self::Full(_))
+        matches!(self, Self::Unreachable(_) | Self::Unreplicated(_) | Self::NotReady(_) | Self::Full(_))
     }
+}
+
+/// A store of which nobody asks anything, for the tests of those who only pass one on.
+#[cfg(test)]
+pub(crate) fn unused() -> Arc<dyn Store> {
+    let path = std::env::temp_dir().join("hourhand-unused.db");
+    let name = Name::new("unused").expect("a name");
+    let store = sqlite::SqliteStore::open(&path, &name, sqlite::SqliteOptions::default());
+    Arc::new(store.expect("a path"))
 }
 
 /// What holds the jobs of one namespace.
@@ -607,6 +676,13 @@ pub trait Store: Send + Sync + 'static {
     /// Takes leases, up to [`BATCH_MAX`], from a lost session: each job gets a crash on its record and goes
     /// back to its place in its lane, or to the dead letters. The caller has made sure that the session is lost.
     async fn reclaim(&self, leases: &[LeaseSeen], dead: Retention) -> Result<Reclaimed, StoreError>;
+
+    /// Offers jobs from a runner's hand to a store that has lost data, up to [`BATCH_MAX`] with
+    /// [`BATCH_PAYLOAD_BYTES_MAX`] of payload (a larger one alone), and answers for each in order. A job that waits, with no attempt
+    /// since, is leased again; one of which nothing is known is made again. The caller knows for sure that the store
+    /// has lost something: else what has ended long ago and is forgotten would be made again. Safe to repeat: what was
+    /// restored is then kept, under the same number.
+    async fn offer(&self, jobs: &[ClaimedJob]) -> Result<Vec<Offered>, StoreError>;
 
     /// Removes what retention does not keep, up to a bound.
     async fn prune(&self) -> Result<Pruned, StoreError>;

@@ -16,10 +16,12 @@ use crate::queue::{
 use crate::sandbox::Stop;
 use crate::worker::Worker;
 
+mod dropped;
 mod observer;
 pub mod session_file;
 mod touch;
 
+use dropped::Dropped;
 use observer::Observer;
 use touch::Touch;
 
@@ -47,6 +49,8 @@ struct Upkeep {
     touch: Touch,
     /// Tokens that the walk before this one found in nobody's hand.
     unknown: HashSet<u64>,
+    /// Tokens in the hand of which the walk before this one found no lease.
+    gone: HashSet<u64>,
 }
 
 /// Heartbeat, recalls, lost sessions, leases in nobody's hand.
@@ -57,6 +61,7 @@ async fn beat_loop(worker: Arc<Worker>, touch: Touch) {
         worker: Arc::clone(&worker),
         touch,
         unknown: HashSet::new(),
+        gone: HashSet::new(),
     };
     while !worker.is_over() {
         worker.progress.beat();
@@ -80,18 +85,30 @@ impl Upkeep {
     async fn beat(&mut self) -> Result<(), StoreError> {
         let worker = Arc::clone(&self.worker);
         let sent = monotonic();
+        let was_lost = self.touch.is_lost(worker.config.lease);
         let pulse = worker.beat().await?;
-        self.touch.beat(sent);
         worker.progress.beat();
+        if !was_lost {
+            self.touch.beat(sent);
+        }
         answer_recalls(&worker, &pulse.recalls);
-        self.look_at_leases(&pulse).await
+        self.look_at_leases(&pulse).await?;
+        if was_lost || worker.is_hand_unchecked() {
+            // Once more: what others have taken is stopped before anything may make calls again, or be claimed.
+            self.look_at_leases(&pulse).await?;
+            worker.hand_is_checked();
+            self.touch.beat(sent);
+        }
+        Ok(())
     }
 
     /// One walk over all leases: who holds them, and which of ours are in nobody's hand.
     async fn look_at_leases(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
         let worker = Arc::clone(&self.worker);
+        let (working, offered) = (worker.hand.working(), worker.times_offered());
         let leases = all_leases(&*worker.store).await?;
         worker.progress.beat();
+        self.let_go(working, &leases, offered);
         let beats = pulse
             .sessions
             .iter()
@@ -105,6 +122,23 @@ impl Upkeep {
             take_over(&*worker.store, &session, &leases, worker.config.retention_dead, "lost").await?;
         }
         Ok(())
+    }
+
+    /// Lets go of jobs in the hand of which the lease is gone: while this runner was out of touch, others took them. Two walks must
+    /// agree, and each has begun when the job was `working` already. What was offered to the store meanwhile, it has judged itself.
+    fn let_go(&mut self, working: HashSet<u64>, leases: &[LeaseSeen], offered: u64) {
+        let worker = &self.worker;
+        let mut gone = working;
+        for seen in leases.iter().filter(|seen| seen.lease.session == worker.session) {
+            gone.remove(&seen.lease.token);
+        }
+        if worker.times_offered() != offered {
+            gone.clear();
+        }
+        for token in gone.intersection(&self.gone) {
+            worker.hand.let_go(*token);
+        }
+        self.gone = gone;
     }
 
     /// Releases leases of this session that it does not know of: the reply to their claim was lost. Two
@@ -146,15 +180,16 @@ async fn all_leases(store: &dyn Store) -> Result<Vec<LeaseSeen>, StoreError> {
 
 /// Does what operators ask of jobs in this runner's hand.
 fn answer_recalls(worker: &Worker, recalls: &[Recall]) {
-    for &Recall { record, token, action } in recalls {
+    // A token is a session's own: it says which job.
+    for &Recall { token, action, .. } in recalls {
         match action {
             RecallAction::Cancel => {
-                if !worker.cancel_held(record, token) {
-                    worker.hand.stop(record, token, Stop::Cancel);
+                if !worker.cancel_held(token) {
+                    worker.hand.stop(token, Stop::Cancel);
                 }
             }
             RecallAction::Release => {
-                worker.give_back_held(|job| job.lease.record == record && job.lease.token == token);
+                worker.give_back_held(|job| job.lease.token == token);
             }
         }
     }
@@ -215,10 +250,17 @@ pub(crate) async fn anybody_works(worker: &Worker) -> Result<bool, StoreError> {
 
 /// Prunes step by step, at once while there is more.
 async fn prune_loop(worker: Arc<Worker>) {
+    let mut dropped = Dropped::default();
     while !worker.is_over() {
         let pause = match worker.store.prune().await {
             Ok(pruned) => {
                 worker.outage.succeeded("prune");
+                if let Some(line) = dropped.heard(&pruned, monotonic()) {
+                    tracing::warn!(
+                        dropped = line.dropped, queues = line.queues, queue = %line.queue, total = line.total,
+                        "dead letters were dropped by a limit (dead_count, dead_bytes) before their age"
+                    );
+                }
                 if pruned.more { Duration::from_millis(10) } else { PRUNE_EVERY }
             }
             Err(error) => {

@@ -10,13 +10,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
-use tokio::sync::{Notify, mpsc};
+use tokio::sync::{Notify, mpsc, watch};
 
 use crate::clock::{ClockTracker, Monotonic, StoreClock, monotonic};
 use crate::names::Name;
-use crate::queue::{
-    IdMemory, Lane, Lease, Pulse, Retention, RunnerInfo, SessionId, Settlement, Store, StoreError, Wake,
-};
+use crate::queue::{IdMemory, Lane, Lease, Retention, RunnerInfo, SessionId, Settlement, Store, Wake};
 use crate::registry::Registry;
 use crate::sandbox::{JobLog, Limits, Sandbox, Stop, StopSignal};
 
@@ -28,20 +26,23 @@ mod onlooker;
 mod outage;
 mod policy;
 mod progress;
+mod restore;
 mod run_job;
 mod services;
 mod settle;
 mod shortage;
 mod timer;
 mod waiting;
+mod witness;
 
 pub(crate) use hand::Hand;
-use hand::{InHand, Moment, Running};
+use hand::{Claim, InHand, Moment, Running};
 pub use onlooker::Onlooker;
 pub(crate) use outage::{Outage, Pace};
 pub(crate) use policy::{Attempt, decide};
 use progress::Progress;
 pub(crate) use progress::Sign;
+use restore::Memory;
 use shortage::Shortage;
 use waiting::Ended;
 
@@ -84,6 +85,9 @@ pub struct Worker {
     pub(crate) hand: Hand,
     clock: parking_lot::Mutex<ClockTracker>,
     pub(crate) outage: Outage,
+    memory: Memory,
+    /// The store's name, once it has changed since the start.
+    pub(crate) identity: watch::Sender<String>,
     pub(crate) progress: Progress,
     /// Ends the sleep of the claim loop.
     wake: Notify,
@@ -141,6 +145,8 @@ impl Worker {
             io: tokio::runtime::Handle::current(),
             clock: parking_lot::Mutex::default(),
             outage: Outage::default(),
+            memory: Memory::default(),
+            identity: watch::Sender::default(),
             progress: Progress::default(),
             wake: Notify::new(),
             beat_wanted: Notify::new(),
@@ -186,15 +192,6 @@ impl Worker {
         let filter = &self.config.kinds;
         let snapshot = self.registry.snapshot();
         snapshot.handlers.keys().filter(|k| filter.is_empty() || filter.contains(*k)).cloned().collect()
-    }
-
-    /// One heartbeat: shows that this session is alive, and what it does.
-    pub(crate) async fn beat(&self) -> Result<Pulse, StoreError> {
-        let asked = monotonic();
-        let pulse = self.store.heartbeat(&self.session, &self.info()).await?;
-        self.read_clock(pulse.now_us, asked);
-        let _ = self.started_ms.compare_exchange(0, pulse.now_us / 1_000, SeqCst, SeqCst);
-        Ok(pulse)
     }
 
     /// How the runner presents itself.
@@ -248,6 +245,12 @@ impl Worker {
         self.clock.lock().observe(store_us, asked, monotonic())
     }
 
+    /// Has the claim loop ask for all lanes anew.
+    fn look_at_lanes(&self) {
+        self.lanes_wanted.store(true, Relaxed);
+        self.wake();
+    }
+
     /// Ends the claim loop's sleep.
     pub(crate) fn wake(&self) {
         self.wake.notify_one();
@@ -274,8 +277,8 @@ impl Worker {
     }
 
     /// Settles a held job as cancelled. False when it is not held here.
-    pub(crate) fn cancel_held(&self, record: u64, token: u64) -> bool {
-        let mut held = self.hand.take_held(|job| job.lease.record == record && job.lease.token == token);
+    pub(crate) fn cancel_held(&self, token: u64) -> bool {
+        let mut held = self.hand.take_held(|job| job.lease.token == token);
         let Some(job) = held.pop() else { return false };
         let outcome = crate::outcome::Outcome::Cancelled;
         let handler = run_job::pick_handler(self, &job.claimed);
@@ -309,8 +312,7 @@ impl Worker {
         let handler = run_job::pick_handler(self, &job.claimed);
         let log_bytes = handler.map_or(Limits::default().log_bytes, |handler| handler.limits.log_bytes);
         Arc::new(Running {
-            lease: job.claimed.lease.clone(),
-            attempt: job.claimed.attempt,
+            claimed: Arc::clone(&job.claimed),
             stop: StopSignal::new(),
             log: Arc::new(JobLog::new(log_bytes)),
             told: services::Told::default(),

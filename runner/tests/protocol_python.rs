@@ -69,6 +69,7 @@ async fn claim(store: &RedisStore, kind: &str) -> Vec<hourhand::queue::ClaimedJo
         look_ahead_ms: 0,
         suspect: true,
         first_token: 1,
+        beat: 0,
     };
     store.claim(&request).await.expect("claimed").jobs
 }

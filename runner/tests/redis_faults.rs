@@ -2,6 +2,8 @@
 //!
 //! Each test has a server of its own, and a proxy in front of it where the network is at fault.
 
+#![allow(clippy::print_stdout, reason = "figures of a test")]
+
 #[path = "../../tests/harness/proxy.rs"]
 mod proxy;
 #[path = "../../tests/harness/redis_server.rs"]
@@ -42,6 +44,10 @@ fn job(kind: &str) -> NewJob {
     NewJob::new(name(kind))
 }
 
+fn job_with_id(kind: &str, id: &str) -> NewJob {
+    NewJob { id: Some(id.parse().expect("an id")), ..job(kind) }
+}
+
 fn claim_of(kind: &str, session: &str, first_token: u64, due_max: usize) -> ClaimRequest {
     ClaimRequest {
         session: SessionId(session.into()),
@@ -51,6 +57,7 @@ fn claim_of(kind: &str, session: &str, first_token: u64, due_max: usize) -> Clai
         look_ahead_ms: 0,
         suspect: true,
         first_token,
+        beat: 0,
     }
 }
 
@@ -476,9 +483,88 @@ async fn a_replica_is_not_ready() {
     let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
     let store = connect(&replica.url());
     let refused = store.enqueue(&[job("a")]).await;
-    assert!(matches!(refused, Err(StoreError::NotReady(_))), "{refused:?}");
+    assert!(
+        matches!(&refused, Err(StoreError::NotReady(text)) if text.contains("is a replica") && text.contains("primary")),
+        "{refused:?}"
+    );
+    assert!(store.counts().await.is_ok(), "a replica may be looked at");
     let _: () = redis::cmd("REPLICAOF").arg("NO").arg("ONE").query(&mut replica.client()).expect("promoted");
     until_ok(async || store.enqueue(&[job("a")]).await).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_listener_follows_when_the_server_was_demoted_without_a_word() {
+    let (server, other) = (RedisServer::start(), RedisServer::start());
+    let store = connect(&server.url());
+    store.enqueue(&[job("a")]).await.expect("taken");
+    let mut wakes = store.wakes();
+    assert_eq!(wakes.recv().await, Some(Wake::Missed));
+    let mut client = server.client();
+    let mut replicate = |host: &str, port: &str| {
+        let _: () = redis::cmd("REPLICAOF").arg(host).arg(port).query(&mut client).expect("obeyed");
+    };
+    // Nothing is closed by this, and nothing is published there any more.
+    replicate("127.0.0.1", &other.port().to_string());
+    let refused = store.enqueue(&[job("a")]).await;
+    assert!(matches!(refused, Err(StoreError::NotReady(_))), "{refused:?}");
+    replicate("NO", "ONE");
+    until_ok(async || store.enqueue(&[job("b")]).await).await;
+    let heard = tokio::time::timeout(PATIENCE, wakes.recv()).await;
+    assert!(matches!(heard, Ok(Some(Wake::Missed | Wake::Due { .. }))), "{heard:?}");
+    let missed = async { while wakes.recv().await.expect("a wake") != Wake::Missed {} };
+    if heard != Ok(Some(Wake::Missed)) {
+        tokio::time::timeout(PATIENCE, missed).await.expect("it listens anew");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_enqueue_that_waits_for_replicas_keeps_no_other_call_waiting() {
+    let primary = RedisServer::start_with(&["--repl-diskless-sync-delay", "0"]);
+    let options = RedisOptions { wait_replicas: 1, ..RedisOptions::default() };
+    let store = connect_with(&primary.url(), options);
+    // Nobody is there to wait for.
+    let alone = async {
+        let started = monotonic();
+        let refused = store.enqueue(&[job_with_id("a", "x")]).await;
+        assert!(
+            matches!(&refused, Err(StoreError::Unreplicated(text)) if text.contains("0 of 1")),
+            "{refused:?}"
+        );
+        started.elapsed()
+    };
+    let others = async {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        let started = monotonic();
+        for _ in 0..20 {
+            store.counts().await.expect("counts");
+        }
+        started.elapsed()
+    };
+    let (waited, meanwhile) = tokio::join!(alone, others);
+    assert!(waited >= Duration::from_millis(900), "{waited:?}");
+    assert!(meanwhile < Duration::from_millis(800), "20 calls took {meanwhile:?}");
+    assert_eq!(store.counts().await.expect("counts").queues[0].ready, 1, "the primary has taken it");
+
+    let port = primary.port().to_string();
+    let replica = RedisServer::start_with(&["--replicaof", "127.0.0.1", &port]);
+    // A repeat changes nothing, and is acknowledged once the replica has what the first one wrote.
+    let repeated = until_ok(async || store.enqueue(&[job_with_id("a", "x")]).await).await;
+    assert_eq!(repeated[0].disposition, Disposition::Kept);
+    let there: u64 = redis::cmd("HLEN").arg("faults:{0}:jobs").query(&mut replica.client()).expect("a count");
+    assert_eq!(there, 1);
+    let plain = connect(&primary.url());
+    for (store, what) in [(&plain, "an enqueue"), (&store, "one that a replica has too")] {
+        let mut spans: Vec<Duration> = Vec::new();
+        for _ in 0..100 {
+            let started = monotonic();
+            store.enqueue(&[job("a")]).await.expect("taken");
+            spans.push(started.elapsed());
+        }
+        spans.sort();
+        println!("{what}: p50 {:?}, p99 {:?}", spans[50], spans[98]);
+    }
+    let there: u64 = redis::cmd("HLEN").arg("faults:{0}:jobs").query(&mut replica.client()).expect("a count");
+    assert_eq!(there, 201, "whatever was acknowledged is there");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -73,6 +73,7 @@ async fn work(store: &RedisStore, kind: &Name, rounds: usize) {
             look_ahead_ms: 0,
             suspect: true,
             first_token: (round * BATCH_MAX) as u64,
+            beat: 0,
         };
         let claimed = store.claim(&request).await.expect("claimed");
         let run = RunFacts {
@@ -186,6 +187,7 @@ async fn what_a_job_costs_redis() {
             look_ahead_ms: 0,
             suspect: true,
             first_token: round * batch,
+            beat: 0,
         };
         pending.push(store.claim(&request).await.expect("claimed"));
     }

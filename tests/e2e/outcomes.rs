@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use crate::harness::backing::{StoreKind, on_both_stores};
 use crate::harness::hourhand::Hourhand;
+use crate::harness::waiting::eventually;
 
 const SOON: Duration = Duration::from_secs(30);
 
@@ -13,6 +14,7 @@ on_both_stores! {
     a_snooze_is_no_failure
     each_way_to_fail_has_its_reason_and_its_text
     a_permanent_failure_runs_once_and_a_flaky_one_until_it_works
+    dead_letters_over_their_limit_are_counted_and_told
 }
 
 fn a_snooze_is_no_failure(on: StoreKind) {
@@ -69,4 +71,22 @@ fn a_permanent_failure_runs_once_and_a_flaky_one_until_it_works(on: StoreKind) {
     let done = here.job_in("f", "completed", SOON);
     assert_eq!((&done["attempt"], &done["result"]), (&json!(3), &json!("3")), "{done:#}");
     assert_eq!(done["max_attempts"], 20, "what the module declares: {done:#}");
+}
+
+fn dead_letters_over_their_limit_are_counted_and_told(on: StoreKind) {
+    let store = on.start();
+    let here = Hourhand::new(&store.url(), &["faults"]);
+    let runner = here.runner(&["--dead-count", "3"]);
+    for n in 0..8 {
+        here.ok(&["enqueue", "permanent", r#"{"msg":"never"}"#, "--id", &format!("p{n}")]);
+    }
+    let counts = here.counts("permanent", "all end", SOON, |q| {
+        q["dead"] == 3 && q["dead_dropped_total"] == 5 && q["failed_total"] == 8
+    });
+    assert_eq!(counts["enqueued_total"], 8, "{counts:#}");
+    let line = eventually("the runner tells of it", SOON, || {
+        runner.log().lines().find(|line| line.contains("dead letters were dropped")).map(str::to_owned)
+    });
+    assert!(line.contains("queue=permanent") && line.contains("WARN"), "{line}");
+    assert!(here.ok(&["queue", "show", "permanent"]).contains("5 dead letters dropped by a limit"));
 }

@@ -1,6 +1,7 @@
 //! The store of a test: a Redis of its own, or an SQLite file in a folder of its own. A scenario that is written
 //! against a [`Backing`] runs on both by [`on_both_stores!`].
 
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -33,6 +34,16 @@ macro_rules! on_both_stores {
 }
 #[allow(unused_imports, reason = "the benchmarks are no tests")]
 pub(crate) use on_both_stores;
+
+/// Where a Redis keeps its append-only file, in its folder.
+const AOF_DIR: &str = "appendonlydir";
+
+fn copy_files(from: &Path, to: &Path) {
+    for entry in fs::read_dir(from).expect("a folder") {
+        let entry = entry.expect("a folder's entry");
+        fs::copy(entry.path(), to.join(entry.file_name())).expect("copy a file");
+    }
+}
 
 /// Which store a scenario runs on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -114,6 +125,51 @@ impl Backing {
         }
     }
 
+    /// Loses everything, while it goes on.
+    pub fn empty(&self) {
+        match self {
+            Self::Redis(server) => {
+                at_redis::command(server, &["FLUSHALL"]);
+            }
+            Self::Sqlite(file) => file.remove(),
+        }
+    }
+
+    /// Everything that it holds, for [`go_back`](Self::go_back). Needs a store that lasts.
+    pub fn backup(&self) -> TempDir {
+        let backup = tempfile::tempdir().expect("a folder for a backup");
+        match self {
+            Self::Redis(server) => copy_files(&server.dir().join(AOF_DIR), backup.path()),
+            Self::Sqlite(file) => {
+                let copy = backup.path().join("hourhand.db");
+                let copied = file.client().execute("VACUUM INTO ?1", [copy.to_str().expect("a plain path")]);
+                copied.expect("a backup");
+            }
+        }
+        backup
+    }
+
+    /// Loses everything that came after a backup: a Redis that crashed and starts with a shorter log, a file that somebody has put
+    /// in the place of the other.
+    pub fn go_back(&mut self, to: &TempDir) {
+        match self {
+            Self::Redis(server) => {
+                server.kill();
+                let live = server.dir().join(AOF_DIR);
+                fs::remove_dir_all(&live).expect("remove the log");
+                fs::create_dir(&live).expect("a folder for the log");
+                copy_files(to.path(), &live);
+                server.restart();
+            }
+            Self::Sqlite(file) => {
+                let staged = file.dir.path().join("staged.db");
+                fs::copy(to.path().join("hourhand.db"), &staged).expect("a copy of the backup");
+                file.remove();
+                fs::rename(staged, file.path()).expect("put in its place");
+            }
+        }
+    }
+
     /// Deletes the registration of every session, behind the store's back.
     pub fn forget_sessions(&self) {
         match self {
@@ -145,6 +201,13 @@ impl SqliteFile {
 
     pub fn url(&self) -> String {
         format!("sqlite://{}", self.path().display())
+    }
+
+    /// Deletes the file and those beside it.
+    fn remove(&self) {
+        for name in ["hourhand.db", "hourhand.db-wal", "hourhand.db-shm"] {
+            let _ = fs::remove_file(self.dir.path().join(name));
+        }
     }
 
     /// A connection of a stranger, which has no part in the store's own care.

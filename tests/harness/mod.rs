@@ -24,6 +24,7 @@ pub mod orders;
 pub mod photographs;
 pub mod proxy;
 pub mod redis_server;
+pub mod sentinel;
 pub mod signing;
 pub mod site;
 pub mod stalls;

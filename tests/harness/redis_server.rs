@@ -51,6 +51,12 @@ impl RedisServer {
         Self::launch(args, Vec::new(), Some(password.to_owned()))
     }
 
+    /// As [`start_with`](Self::start_with), for whoever has set a password among the options.
+    pub(crate) fn start_with_secret(args: &[&str], password: Option<&str>) -> Self {
+        let all = ["--save", ""].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
+        Self::launch(all, Vec::new(), password.map(str::to_owned))
+    }
+
     /// A server that keeps an append-only file, so that it comes back with its data.
     pub(crate) fn start_with_aof() -> Self {
         Self::start_with(&["--appendonly", "yes", "--appendfsync", "always"])

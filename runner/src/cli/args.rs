@@ -36,7 +36,8 @@ pub(super) struct Cli {
 #[derive(Debug, Args)]
 #[command(next_help_heading = "Flags of every command")]
 pub(super) struct Common {
-    /// Where the jobs are: sqlite://path, redis://host:port/db or rediss://... [default: sqlite://hourhand.db]
+    /// Where the jobs are: sqlite://path, redis://host:port/db, rediss://..., or the primary that sentinels know,
+    /// redis+sentinel://host:port,host:port/master-name/db [default: sqlite://hourhand.db]
     #[arg(long, global = true, value_name = "URL")]
     store: Option<String>,
     /// What an acknowledged job survives in an sqlite store: full (a power cut) or normal (a crash) [default: full]
@@ -316,8 +317,11 @@ impl Cli {
             ("log", &common.log),
             ("log_format", &common.log_format),
         ];
+        // What is waited for in the store that the file names is no matter of its own one.
+        let none = Some("0".to_owned());
         match &self.command {
             Command::Run(run) => all.extend(run.settings()),
+            Command::Enqueue(enqueue) => all.push(("wait_replicas", &enqueue.wait_replicas)),
             Command::Handler(HandlerCommand::List { handlers }) => all.push(("handlers", handlers)),
             Command::Handler(
                 HandlerCommand::Versions(of)
@@ -325,7 +329,7 @@ impl Cli {
                 | HandlerCommand::Pin { of, .. }
                 | HandlerCommand::Rollback { of, .. },
             ) => all.extend(of.settings()),
-            Command::Dev(dev) => all.push(("concurrency", &dev.concurrency)),
+            Command::Dev(dev) => all.extend([("concurrency", &dev.concurrency), ("wait_replicas", &none)]),
             _ => {}
         }
         all.into_iter().filter_map(|(key, value)| Some((key, value.clone()?))).collect()
@@ -408,15 +412,21 @@ mod tests {
 
     #[test]
     fn every_setting_has_its_flag_and_reaches_the_settings() {
-        let mut args = vec!["hourhand".to_owned(), "run".to_owned()];
-        for key in layers::KEYS {
-            args.push(layers::flag_of(key));
-            args.push(format!("value of {key}"));
-        }
-        let cli = Cli::try_parse_from(&args).expect("every key has its flag");
-        let settings = cli.settings();
-        for key in layers::KEYS {
-            assert_eq!(settings.get(key), Some(&format!("value of {key}")), "{key}");
+        // What is said of enqueues alone, a runner has no flag for.
+        let of_enqueues = |key: &str| key == "wait_replicas";
+        for (command, enqueues) in [(vec!["run"], false), (vec!["enqueue", "kind"], true)] {
+            let mut args = vec!["hourhand".to_owned()];
+            args.extend(command.into_iter().map(str::to_owned));
+            let keys: Vec<&str> =
+                layers::KEYS.into_iter().filter(|key| of_enqueues(key) == enqueues).collect();
+            for key in &keys {
+                args.push(layers::flag_of(key));
+                args.push(format!("value of {key}"));
+            }
+            let settings = Cli::try_parse_from(&args).expect("every key has its flag").settings();
+            for key in keys {
+                assert_eq!(settings.get(key), Some(&format!("value of {key}")), "{key}");
+            }
         }
     }
 

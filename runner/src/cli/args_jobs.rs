@@ -54,6 +54,9 @@ pub(super) struct EnqueueArgs {
     /// Wait until the job has finished, print its outcome, and exit 0 only if it completed
     #[arg(long, conflicts_with = "ndjson")]
     pub(super) wait: bool,
+    /// Of a Redis store: how many replicas must have a job before it counts as taken [default: 0]
+    #[arg(long, value_name = "N")]
+    pub(super) wait_replicas: Option<String>,
     /// Many jobs, one JSON object a line, with these options' names as keys; - for stdin
     #[arg(long, value_name = "FILE", conflicts_with_all = SINGLE)]
     pub(super) ndjson: Option<PathBuf>,

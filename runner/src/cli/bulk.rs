@@ -205,6 +205,9 @@ fn unsure(error: StoreError, batch: &Batch) -> Fault {
         StoreError::Unreachable(_) => {
             format!("{lines} may or may not have been taken: those with an id can be repeated safely")
         }
+        StoreError::Unreplicated(_) => {
+            format!("{lines} do not count as taken: those with an id can be repeated safely")
+        }
         _ => format!("{lines} were not taken"),
     };
     let mut fault = Fault::from(error);

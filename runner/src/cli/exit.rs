@@ -85,7 +85,10 @@ impl From<StoreError> for Fault {
     fn from(error: StoreError) -> Self {
         let code = match &error {
             StoreError::Invalid(_) => Code::Usage,
-            StoreError::Unreachable(_) | StoreError::NotReady(_) | StoreError::Full(_) => Code::Away,
+            StoreError::Unreachable(_)
+            | StoreError::Unreplicated(_)
+            | StoreError::NotReady(_)
+            | StoreError::Full(_) => Code::Away,
             // A store that does not let us in is out of reach with these settings: passwords and certificates are
             // changed under scripts that run, and those try again.
             StoreError::Refused(text) if ["password", "certificate"].iter().any(|w| text.contains(w)) => {

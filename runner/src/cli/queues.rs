@@ -228,8 +228,8 @@ fn show(out: &mut Out, details: &QueueDetails<'_>) {
         (
             "ever",
             format!(
-                "{} enqueued, {} completed, {} attempts failed",
-                queue.enqueued_total, queue.completed_total, queue.failed_total
+                "{} enqueued, {} completed, {} attempts failed, {} dead letters dropped by a limit",
+                queue.enqueued_total, queue.completed_total, queue.failed_total, queue.dead_dropped_total
             ),
         ),
         ("notes", notes(queue)),

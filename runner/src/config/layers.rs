@@ -22,7 +22,7 @@ pub const FILE_DEFAULT: &str = "hourhand.toml";
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Every setting that may stand in a file or a variable.
-pub const KEYS: [&str; 25] = [
+pub const KEYS: [&str; 26] = [
     "cache_dir",
     "completed_age",
     "completed_bytes",
@@ -48,6 +48,7 @@ pub const KEYS: [&str; 25] = [
     "queues",
     "state_dir",
     "store",
+    "wait_replicas",
 ];
 
 /// Tables of the file: they hold what no flag and no variable says.

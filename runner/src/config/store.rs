@@ -18,6 +18,10 @@ pub const STORE_DEFAULT: &str = "sqlite://hourhand.db";
 const SQLITE_FORM: &str = "sqlite://path";
 /// What the URL of a Redis looks like.
 const REDIS_FORM: &str = "redis://host:port/db or rediss://host:port/db";
+/// What the URL of sentinels looks like.
+const SENTINEL_FORM: &str = "redis+sentinel://host:port,host:port/master-name/db";
+/// Most replicas that an enqueue may wait for.
+const REPLICAS_MAX: u32 = 100;
 
 /// Where a store is, with whatever password its URL holds. Printing it leaves user and password out.
 #[derive(Clone, PartialEq, Eq)]
@@ -39,7 +43,14 @@ impl StoreUrl {
             Some(("sqlite", _)) => (SQLITE_FORM, sqlite::path_of(text).map(Some)),
             Some(("redis" | "rediss", "")) => (REDIS_FORM, Err("there is no host")),
             Some(("redis" | "rediss", _)) => (REDIS_FORM, redis::check_url(text).map(|()| None)),
-            _ => return Err(format!("expected {SQLITE_FORM}, {REDIS_FORM}, got {shown:?}")),
+            Some(("redis+sentinel" | "rediss+sentinel", _)) => {
+                (SENTINEL_FORM, redis::check_url(text).map(|()| None))
+            }
+            _ => {
+                return Err(format!(
+                    "expected {SQLITE_FORM}, {REDIS_FORM} or {SENTINEL_FORM}, got {shown:?}"
+                ));
+            }
         };
         let file = read.map_err(|problem| format!("expected {form}, got {shown:?}: {problem}"))?;
         Ok(Self { text: text.to_owned(), file })
@@ -90,6 +101,10 @@ pub fn redacted(text: &str) -> String {
             _ => text.to_owned(),
         };
     };
+    // A query may hold a password of its own, with whatever in it.
+    if scheme.ends_with("+sentinel") && rest.find('?').is_some_and(|at| rest[at..].contains('@')) {
+        return format!("{scheme}://***");
+    }
     let rest = match rest.rsplit_once('@') {
         Some((_, host)) => format!("***@{host}"),
         None => rest.to_owned(),
@@ -110,6 +125,9 @@ pub struct StoreSettings {
     /// What an acknowledged job survives in the embedded store. Redis has settings of its own for that, and
     /// nobody can give this one with it.
     pub durability: Durability,
+    /// How many replicas of a Redis must have an enqueue before it is acknowledged. The embedded store has none, and nobody
+    /// can give this one with it.
+    pub wait_replicas: u32,
 }
 
 impl StoreSettings {
@@ -145,7 +163,7 @@ impl StoreSettings {
         }
         let (from, to) = reader.problems.or(urls)?.expect("without a problem there are two");
         let namespace = namespace.unwrap_or_else(|| Name::new(NAMESPACE_DEFAULT).expect("a name"));
-        let settings = |url| Self { url, namespace: namespace.clone(), durability };
+        let settings = |url| Self { url, namespace: namespace.clone(), durability, wait_replicas: 0 };
         Ok((settings(from), settings(to)))
     }
 
@@ -162,6 +180,7 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<StoreSettings> {
     let namespace = reader.take("namespace", |t| Name::new(t).map_err(|e| e.to_string()));
     let namespace = namespace.or_else(|| Name::new(NAMESPACE_DEFAULT).ok())?;
     let durability = reader.take("durability", durability);
+    let wait_replicas = reader.take("wait_replicas", replicas).unwrap_or(0);
     let url = match reader.origin("store") {
         Some(_) => reader.take("store", StoreUrl::new)?,
         None => StoreUrl::new(STORE_DEFAULT).ok()?,
@@ -176,7 +195,24 @@ pub(super) fn read(reader: &mut Reader<'_>) -> Option<StoreSettings> {
         ));
         return None;
     }
-    Some(StoreSettings { url, namespace, durability: durability.unwrap_or_default() })
+    if url.file().is_some()
+        && wait_replicas > 0
+        && let Some(origin) = reader.origin("wait_replicas")
+    {
+        reader.problems.push(format!(
+            "{origin}: only a Redis store has replicas, and the store is {url} (by {}): the embedded store is told by \
+             durability what an acknowledged job survives",
+            reader.origin("store").unwrap_or_else(|| "default".to_owned())
+        ));
+        return None;
+    }
+    Some(StoreSettings { url, namespace, durability: durability.unwrap_or_default(), wait_replicas })
+}
+
+fn replicas(text: &str) -> Result<u32, String> {
+    let number = text.parse().ok().filter(|number| *number <= REPLICAS_MAX);
+    number
+        .ok_or_else(|| format!("expected a whole number of replicas from 0 to {REPLICAS_MAX}, got {text:?}"))
 }
 
 fn durability(text: &str) -> Result<Durability, String> {

@@ -118,19 +118,23 @@ fn every_key_can_be_set_from_a_file_and_from_a_variable() {
         ("queues", "x"),
         ("state_dir", "/x"),
         ("store", "sqlite://x"),
+        ("wait_replicas", "2"),
     ];
     assert_eq!(samples.map(|(k, _)| k), layers::KEYS, "each key has its sample");
     let read = |layers: &Layers| {
         let run = RunSettings::resolve(layers, &machine(), false).expect("valid");
         (run, LogSettings::resolve(layers, "info", LogFormat::Text).expect("valid"))
     };
-    let plain = read(&layers(&[], &[], "").expect("valid"));
     for (key, value) in samples {
         let variable = layers::variable_of(key);
-        let by_variable = layers(&[], &[(&variable, value)], "").expect("valid variable");
+        // Only a Redis has replicas.
+        let base: &[(&str, &str)] = if key == "wait_replicas" { &[("REDIS_URL", "redis://h")] } else { &[] };
+        let plain = read(&layers(&[], base, "").expect("valid"));
+        let with: Vec<(&str, &str)> = base.iter().copied().chain([(&*variable, value)]).collect();
+        let by_variable = layers(&[], &with, "").expect("valid variable");
         let list = matches!(key, "kinds" | "queues");
         let line = if list { format!("{key} = ['{value}']") } else { format!("{key} = '{value}'") };
-        let by_file = layers(&[], &[], &line).expect("valid file");
+        let by_file = layers(&[], base, &line).expect("valid file");
         assert_eq!(read(&by_variable), read(&by_file), "{key}");
         assert_ne!(read(&by_variable), plain, "{key} is ignored");
     }
@@ -252,6 +256,52 @@ fn a_durability_that_the_store_cannot_keep_is_refused() {
     let text = text.to_string();
     assert!(text.starts_with("hourhand.toml:1: durability: only the embedded store"), "{text}");
     assert!(text.contains("the store is redis://***@h (by REDIS_URL)"), "{text}");
+}
+
+#[test]
+fn replicas_that_the_store_has_not_got_are_refused() {
+    let redis = ("REDIS_URL", "redis://h");
+    let settings = run(&[], &[redis], "wait_replicas = 2\n").expect("valid");
+    assert_eq!(settings.store.wait_replicas, 2);
+    for text in ["some", "-1", "101", "1.5", ""] {
+        let problems = run(&[("wait_replicas", text)], &[redis], "").expect_err(text).to_string();
+        assert!(
+            problems.starts_with("--wait-replicas: expected a whole number of replicas from 0 to 100"),
+            "{problems}"
+        );
+    }
+    assert!(run(&[], &[], "wait_replicas = 0\n").is_ok(), "there is nobody to wait for");
+    let text = run(&[], &[], "wait_replicas = 1\n").expect_err("embedded").to_string();
+    assert!(text.starts_with("hourhand.toml:1: wait_replicas: only a Redis store has replicas"), "{text}");
+    assert!(text.contains("the store is sqlite://hourhand.db (by default)"), "{text}");
+}
+
+#[test]
+fn the_url_of_sentinels_is_read_and_shown_without_its_secrets() {
+    for (url, shown) in [
+        ("redis+sentinel://a,b:1/mymaster", "redis+sentinel://a,b:1/mymaster"),
+        ("rediss+sentinel://u:S3cr3t@a/m/2", "rediss+sentinel://***@a/m/2"),
+        ("redis+sentinel://a/m?sentinel_password=S3cr3t", "redis+sentinel://a/m?***"),
+        (
+            "redis+sentinel://u:S3cr3t@a/m/2?sentinel_user=x&sentinel_password=S3cr3t",
+            "redis+sentinel://***@a/m/2?***",
+        ),
+    ] {
+        let store = StoreUrl::new(url).expect("valid");
+        assert_eq!((store.to_string().as_str(), store.has_secret()), (shown, url != shown));
+        assert_eq!(store.file(), None);
+    }
+    for (url, said) in [
+        ("redis+sentinel://", "expected redis+sentinel://host:port,host:port/master-name/db"),
+        ("redis+sentinel://a,b", "behind the sentinels stands /master-name"),
+        ("redis+sentinel://a/m?sentinel_password=x@S3cr3t", "%40"),
+        ("redis+sentinel://:x?S3cr3t@a/m", "%3F"),
+        ("redis://:S3cr3t@a:1,b:2/0", "redis+sentinel://"),
+        ("sentinel://a/m", "redis+sentinel://host:port,host:port/master-name/db"),
+    ] {
+        let problem = StoreUrl::new(url).map(|url| url.to_string()).expect_err(url);
+        assert!(problem.contains(said) && !problem.contains("S3cr3t"), "{url}: {problem}");
+    }
 }
 
 #[test]

@@ -1,8 +1,8 @@
 //! What every store checks before it takes anything, and the ids that stores make: one place, one wording.
 
 use super::{
-    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, LogWrite, SessionId, Settlement,
-    StoreError,
+    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, ClaimedJob, LogWrite, SessionId,
+    Settlement, StoreError,
 };
 use crate::effects::{PROGRESS_BYTES_MAX, check_keys, check_value};
 use crate::job::NewJob;
@@ -24,8 +24,31 @@ pub(super) fn check_batch(jobs: &[NewJob]) -> Result<(), StoreError> {
     for (index, job) in jobs.iter().enumerate() {
         job.validate().map_err(|text| StoreError::Invalid(format!("job {index}: {text}")))?;
     }
-    let bytes: usize = jobs.iter().map(|job| job.payload.len()).sum();
-    if jobs.len() > 1 && bytes > BATCH_PAYLOAD_BYTES_MAX {
+    check_bytes(jobs.len(), jobs.iter().map(|job| job.payload.len()).sum())
+}
+
+/// Jobs that a runner offers.
+pub(super) fn check_offer(jobs: &[ClaimedJob]) -> Result<(), StoreError> {
+    if jobs.len() > BATCH_MAX {
+        return Err(too_many(jobs.len()));
+    }
+    let mut bytes = 0;
+    for claimed in jobs {
+        check_session(&claimed.lease.session)?;
+        bytes += claimed.job.payload.len();
+        let (attempt, token) = (claimed.attempt, claimed.lease.token);
+        if attempt == 0 || token > TOKEN_MAX {
+            return Err(StoreError::Invalid(format!(
+                "offer of attempt {attempt} under token {token}: expected 1 or more, and at most {TOKEN_MAX}"
+            )));
+        }
+    }
+    check_bytes(jobs.len(), bytes)
+}
+
+/// A batch's payload.
+fn check_bytes(jobs: usize, bytes: usize) -> Result<(), StoreError> {
+    if jobs > 1 && bytes > BATCH_PAYLOAD_BYTES_MAX {
         return Err(StoreError::Invalid(format!(
             "batch with {bytes} bytes of payload: expected at most {BATCH_PAYLOAD_BYTES_MAX}, or a single job"
         )));

@@ -147,8 +147,8 @@ pub struct ExportedQueue {
     pub kinds: Vec<Name>,
     /// Whether claims leave it alone.
     pub paused: bool,
-    /// Jobs ever enqueued, jobs ever completed, attempts ever failed.
-    pub totals: [u64; 3],
+    /// Jobs ever enqueued, jobs ever completed, attempts ever failed, dead letters ever dropped by a limit.
+    pub totals: [u64; 4],
 }
 
 /// What became of an item.

@@ -13,16 +13,19 @@ use tokio::sync::mpsc;
 
 use self::address::Address;
 use self::keys::Keys;
-use self::link::Link;
+use self::link::{Link, Target};
+use self::replicas::Replicas;
 pub use self::scripts::ScriptEdit;
 use self::scripts::Scripts;
+use self::sentinel::Sentinels;
+use self::sentinel_address::{SentinelAddress, is_sentinel};
 use crate::effects::{BucketSeen, StateEntry, StateFound};
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
-    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, Exported, Finding, Imported, JobRef, Lane,
-    LeaseSeen, ListQuery, LogWrite, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo, SessionId,
-    SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict, Wake,
+    AttemptLog, ClaimRequest, Claimed, ClaimedJob, Counts, Enqueued, Exported, Finding, Imported, JobRef,
+    Lane, LeaseSeen, ListQuery, LogWrite, Offered, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo,
+    SessionId, SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict, Wake,
 };
 
 mod address;
@@ -30,6 +33,7 @@ mod claim;
 mod commit;
 mod copy;
 mod counts;
+mod dial;
 mod doctor;
 mod enqueue;
 mod errors;
@@ -37,11 +41,15 @@ mod keys;
 mod link;
 mod list;
 mod logs;
+mod offer;
 mod operate;
 mod read;
 mod record;
+mod replicas;
 mod reply;
 mod scripts;
+mod sentinel;
+mod sentinel_address;
 mod sessions;
 mod state;
 mod tls;
@@ -55,17 +63,20 @@ pub struct RedisOptions {
     pub call_timeout: Duration,
     /// No attempt to connect takes longer.
     pub connect_timeout: Duration,
+    /// An enqueue is acknowledged once so many replicas have it, too; 0 waits for none.
+    pub wait_replicas: u32,
     /// Faults to put into the scripts, for the tests of the tests.
     #[doc(hidden)]
     pub script_edits: Vec<ScriptEdit>,
 }
 
 impl Default for RedisOptions {
-    /// 5 s a call, 3 s to connect.
+    /// 5 s a call, 3 s to connect, no wait for replicas.
     fn default() -> Self {
         Self {
             call_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(3),
+            wait_replicas: 0,
             script_edits: Vec::new(),
         }
     }
@@ -75,6 +86,8 @@ impl Default for RedisOptions {
 #[derive(Clone)]
 pub struct RedisStore {
     link: Arc<Link>,
+    /// What enqueues go through that wait for replicas.
+    replicas: Option<Arc<Replicas>>,
     keys: Arc<Keys>,
     scripts: Arc<Scripts>,
     namespace: Name,
@@ -87,26 +100,41 @@ pub struct RedisStore {
 /// # Errors
 /// What is wrong with it; nothing of the URL is in the message.
 pub fn check_url(url: &str) -> Result<(), &'static str> {
-    Address::read(url).map(drop)
+    if is_sentinel(url) { SentinelAddress::read(url).map(drop) } else { Address::read(url).map(drop) }
+}
+
+/// What a URL leads to, and how it is shown to people.
+///
+/// # Errors
+/// What is wrong with it; nothing of it is in the message.
+fn target_of(url: &str) -> Result<(Target, String), String> {
+    let unfit = |error: redis::RedisError| error.category().to_owned();
+    if is_sentinel(url) {
+        let address = SentinelAddress::read(url)?;
+        let place = address.place.clone();
+        let sentinels = Sentinels::new(address).map_err(unfit)?;
+        return Ok((Target::Sentinels(Arc::new(sentinels)), place));
+    }
+    let Address { info, place, tls } = Address::read(url)?;
+    Ok((Target::One(Arc::new(sentinel::client(info, tls).map_err(unfit)?)), place))
 }
 
 impl RedisStore {
-    /// A store at `redis://` or `rediss://[user][:password@]host[:port][/database]`. It connects when it is
-    /// first used, and again whenever it must, so Redis need not be there yet.
+    /// A store at `redis://` or `rediss://[user][:password@]host[:port][/database]`, or at the primary that sentinels tell:
+    /// `redis+sentinel://[user:password@]host[:port][,host[:port]…]/master-name[/database]`. It connects when it is first
+    /// used, and again whenever it must, so Redis need not be there yet.
     ///
     /// # Errors
     /// [`StoreError::Invalid`] when the URL is none. The message never holds the password.
     pub fn connect(url: &str, namespace: &Name, options: RedisOptions) -> Result<Self, StoreError> {
-        let Address { info, place, tls } = Address::read(url)
-            .map_err(|problem| StoreError::Invalid(format!("invalid Redis URL: {problem}")))?;
-        let tcp = info.tcp_settings().clone().set_nodelay(true);
-        let info = info.set_tcp_settings(tcp);
-        let client = if tls { tls::client(info) } else { redis::Client::open(info) }
-            .map_err(|error| StoreError::Invalid(format!("invalid Redis URL: {}", error.category())))?;
+        let (target, place) =
+            target_of(url).map_err(|problem| StoreError::Invalid(format!("invalid Redis URL: {problem}")))?;
         let scripts = Scripts::load(&options.script_edits)
             .map_err(|error| StoreError::Invalid(format!("broken scripts: {error}")))?;
+        let link = Link::new(target, place, options.call_timeout, options.connect_timeout);
         Ok(Self {
-            link: Arc::new(Link::new(client, place, options.call_timeout, options.connect_timeout)),
+            replicas: Replicas::new(options.wait_replicas, &link).map(Arc::new),
+            link: Arc::new(link),
             keys: Arc::new(Keys::new(namespace)),
             scripts: Arc::new(scripts),
             namespace: namespace.clone(),
@@ -191,6 +219,10 @@ impl Store for RedisStore {
 
     async fn reclaim(&self, leases: &[LeaseSeen], dead: Retention) -> Result<Reclaimed, StoreError> {
         self.reclaim_leases(leases, dead).await
+    }
+
+    async fn offer(&self, jobs: &[ClaimedJob]) -> Result<Vec<Offered>, StoreError> {
+        self.offer_jobs(jobs).await
     }
 
     async fn prune(&self) -> Result<Pruned, StoreError> {

@@ -19,9 +19,9 @@ use crate::effects::{BucketSeen, StateEntry, StateFound};
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
-    AttemptLog, ClaimRequest, Claimed, Counts, Enqueued, Exported, Finding, Imported, JobRef, Lane,
-    LeaseSeen, ListQuery, LogWrite, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo, SessionId,
-    SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict, Wake,
+    AttemptLog, ClaimRequest, Claimed, ClaimedJob, Counts, Enqueued, Exported, Finding, Imported, JobRef,
+    Lane, LeaseSeen, ListQuery, LogWrite, Offered, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo,
+    SessionId, SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict, Wake,
 };
 
 mod claim;
@@ -40,6 +40,7 @@ mod heads;
 mod link;
 mod list;
 mod logs;
+mod offer;
 mod open;
 mod operate;
 mod read;
@@ -235,6 +236,10 @@ impl Store for SqliteStore {
 
     async fn reclaim(&self, leases: &[LeaseSeen], dead: Retention) -> Result<Reclaimed, StoreError> {
         self.reclaim_leases(leases, dead).await
+    }
+
+    async fn offer(&self, jobs: &[ClaimedJob]) -> Result<Vec<Offered>, StoreError> {
+        self.offer_jobs(jobs).await
     }
 
     async fn prune(&self) -> Result<Pruned, StoreError> {

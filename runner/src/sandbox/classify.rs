@@ -42,6 +42,7 @@ pub(super) fn stopped(why: Stop) -> RunEnd {
     match why {
         Stop::Cancel => RunEnd::Cancelled,
         Stop::Release => RunEnd::Released("the runner stops".to_owned()),
+        Stop::Lost => RunEnd::Released("its runner had lost it".to_owned()),
     }
 }
 

@@ -13,6 +13,9 @@ pub enum Stop {
     /// The runner stops and cannot wait: ends as
     /// [`RunEnd::Released`](crate::outcome::RunEnd::Released).
     Release,
+    /// The runner has lost its lease, and others may run the job: ends as
+    /// [`RunEnd::Released`](crate::outcome::RunEnd::Released) too, which the store refuses.
+    Lost,
 }
 
 /// A one-way switch, cheap to clone; the first [`stop`](Self::stop) counts.
@@ -29,6 +32,7 @@ struct Shared {
 
 const CANCEL: u8 = 1;
 const RELEASE: u8 = 2;
+const LOST: u8 = 3;
 
 /// The guest has asked whether it is cancelled, and was told that it is not.
 const ASKS: u8 = 1;
@@ -46,6 +50,7 @@ impl StopSignal {
         let code = match why {
             Stop::Cancel => CANCEL,
             Stop::Release => RELEASE,
+            Stop::Lost => LOST,
         };
         if self.0.state.compare_exchange(0, code, Ordering::AcqRel, Ordering::Acquire).is_ok() {
             self.0.changed.notify_waiters();
@@ -57,6 +62,7 @@ impl StopSignal {
         match self.0.state.load(Ordering::Acquire) {
             CANCEL => Some(Stop::Cancel),
             RELEASE => Some(Stop::Release),
+            LOST => Some(Stop::Lost),
             _ => None,
         }
     }

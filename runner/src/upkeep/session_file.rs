@@ -8,12 +8,21 @@ use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
 
+use parking_lot::Mutex;
+
 use crate::queue::SessionId;
 
 /// A new session's locked file. Dropping it removes the file and frees the lock.
 pub struct SessionFile {
     path: PathBuf,
     _locked: File,
+}
+
+/// The file of a runner's session, in the folder of the store as it is called at the moment.
+pub struct KeptFile {
+    state_dir: PathBuf,
+    session: SessionId,
+    file: Mutex<Option<SessionFile>>,
 }
 
 /// Files of sessions that are gone, each locked by us so that no second runner recovers it too.
@@ -39,11 +48,34 @@ impl SessionFile {
     }
 }
 
-impl SessionFile {
+impl KeptFile {
+    /// No file yet.
+    pub fn new(state_dir: &Path, session: &SessionId) -> Self {
+        Self { state_dir: state_dir.to_owned(), session: session.clone(), file: Mutex::new(None) }
+    }
+
+    /// Makes the file for the store of this name, and removes the one before. Where none can be kept (a read-only system), a restart
+    /// is noticed by the lease only: that is said.
+    pub fn keep(&self, store_identity: &str) {
+        let made = SessionFile::create(&self.state_dir, store_identity, &self.session);
+        let made = made.inspect_err(|error| {
+            tracing::warn!(
+                %error, dir = %self.state_dir.display(),
+                "cannot keep a session file: after a crash, jobs wait for the lease; choose another --state-dir"
+            );
+        });
+        *self.file.lock() = made.ok();
+    }
+
+    /// The session has ended with nothing in hand.
+    pub fn remove(&self) {
+        self.file.lock().take();
+    }
+
     /// Leaves the file to whoever starts next: this session ends with jobs in hand.
-    pub fn leave(self) {
+    pub fn leave(&self) {
         // The lock goes with the process.
-        std::mem::forget(self);
+        std::mem::forget(self.file.lock().take());
     }
 }
 
@@ -133,6 +165,22 @@ mod tests {
         assert!(!path.exists());
         drop(live);
         assert_eq!(GoneSessions::find(dir.path(), "store1").unwrap().sessions(), []);
+    }
+
+    #[test]
+    fn a_file_follows_the_name_of_its_store() {
+        let dir = tempfile::tempdir().unwrap();
+        let kept = KeptFile::new(dir.path(), &id("mine"));
+        let there = |store: &str| folder(dir.path(), store).join("mine.session").exists();
+        kept.keep("store1");
+        assert!(there("store1"));
+        kept.keep("store2");
+        assert!(!there("store1") && there("store2"));
+        kept.leave();
+        assert!(there("store2"), "left to whoever starts next");
+        kept.keep("store3");
+        kept.remove();
+        assert!(!there("store3"));
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! Whether this runner is in touch with its store. When it has not been for a lease, others may have taken its jobs over: what these
-//! still do to the outside world would be done twice, so their calls are stopped. The jobs themselves go on, and settle if
-//! nobody has taken them.
+//! still do to the outside world would be done twice, so their calls are stopped. The jobs themselves go on: those that others
+//! have are stopped once the store can be asked, and the rest may call again after that.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,12 @@ impl Touch {
         Self(watch::Sender::new(monotonic()))
     }
 
-    /// A heartbeat that was sent at `sent` has been answered. Others count from when the store had it, which was not before.
+    /// Whether others may have taken its jobs over by now: there was no heartbeat for `lease`.
+    pub(super) fn is_lost(&self, lease: Duration) -> bool {
+        *self.0.borrow() + lease <= monotonic()
+    }
+
+    /// A heartbeat that was sent at `sent` has been answered, and all that runs is still this runner's. Others count from when the store had it, which was not before.
     pub(super) fn beat(&self, sent: Monotonic) {
         self.0.send_replace(sent);
     }

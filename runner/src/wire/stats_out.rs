@@ -53,6 +53,8 @@ pub struct QueueOut<'a> {
     pub completed_total: u64,
     /// Attempts ever failed.
     pub failed_total: u64,
+    /// Dead letters ever removed by a limit in number or bytes before their age was over.
+    pub dead_dropped_total: u64,
 }
 
 /// One runner.
@@ -112,6 +114,7 @@ impl<'a> QueueOut<'a> {
             enqueued_total: counts.enqueued_total,
             completed_total: counts.completed_total,
             failed_total: counts.failed_total,
+            dead_dropped_total: counts.dead_dropped_total,
         }
     }
 }
@@ -205,6 +208,7 @@ pub(crate) mod tests {
                 enqueued_total: 21,
                 completed_total: 8,
                 failed_total: 9,
+                dead_dropped_total: 10,
             }],
             now_ms: NOW,
             stale_total: 0,
@@ -220,7 +224,7 @@ pub(crate) mod tests {
         let expected = concat!(
             r#"{"queues":[{"queue":"orders","scheduled":3,"ready":2,"running":1,"blocked":0,"dead":4,"#,
             r#""completed":5,"overdue":2,"oldest_due_at":"2026-12-01T08:59:59.999Z","paused":true,"#,
-            r#""served":true,"enqueued_total":21,"completed_total":8,"failed_total":9}],"runners":[{"#,
+            r#""served":true,"enqueued_total":21,"completed_total":8,"failed_total":9,"dead_dropped_total":10}],"runners":[{"#,
             r#""runner":"host:7","session":"s1","host":"host","pid":7,"version":"0.1.0","#,
             r#""started_at":"2026-12-01T08:59:00.000Z","seen_at":"2026-12-01T08:59:59.100Z","live":true,"#,
             r#""concurrency":128,"running":2,"held":1,"kinds":["order_notify"],"stopping":false}]}"#,

@@ -8,13 +8,15 @@ use std::time::Duration;
 use super::lanes::{Lanes, reached_a_bound};
 use super::outage::Pace;
 use super::run_job::give_back;
-use super::{InHand, Worker};
+use super::{Claim, InHand, Worker};
 use crate::clock::{Monotonic, StoreClock, monotonic};
 use crate::queue::{BATCH_MAX, CLAIM_LANES_MAX, ClaimRequest, Claimed, StoreError};
 use crate::telemetry::Throttled;
 
 /// A claim at least so often, whatever is known: covers a lost signal.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// The pause until somebody else has done what a claim waits for.
+const NAP: Duration = Duration::from_millis(20);
 /// Bounds of the look ahead, in milliseconds.
 const LOOK_AHEAD_MS: (u64, u64) = (2, 100);
 
@@ -119,6 +121,11 @@ impl Claimer {
             if due_max == 0 {
                 return Next::Slot;
             }
+            let nobody_offers = worker.memory.undisturbed().await;
+            let Some(beat) = worker.memory.claims_on() else {
+                drop(nobody_offers);
+                return self.beat_first(worker).await;
+            };
             let request = ClaimRequest {
                 session: worker.session.clone(),
                 due_max,
@@ -126,6 +133,7 @@ impl Claimer {
                 look_ahead_ms: self.look_ahead_ms(),
                 suspect: room.suspect,
                 first_token: worker.take_tokens(2 * BATCH_MAX as u64),
+                beat,
                 lanes: window,
             };
             let asked = monotonic();
@@ -134,6 +142,12 @@ impl Claimer {
                 Err(error) => return self.failed(worker, "claim", &error),
             };
             self.measured(asked);
+            if claimed.beat < beat {
+                worker.claim_ended();
+                drop(nobody_offers);
+                return self.beat_first(worker).await;
+            }
+            worker.memory.claimed(claimed.beat);
             let clock = worker.read_clock(claimed.answered_us, asked);
             claimed_any |= !claimed.jobs.is_empty();
             if let Some(due_ms) = claimed.next_due_ms {
@@ -157,6 +171,20 @@ impl Claimer {
                 let at = at.unwrap_or(now + LOOK_EVERY).min(now + LOOK_EVERY);
                 if bounded { Next::AtOrSlot(at) } else { Next::At(at) }
             }
+        }
+    }
+
+    /// Nothing is claimed before a heartbeat has shown that the store knows this session and what it has.
+    async fn beat_first(&mut self, worker: &Worker) -> Next {
+        worker.progress.claim();
+        match worker.beat().await {
+            Ok(_) if worker.memory.claims_on().is_some() => Next::AtOnce,
+            Ok(_) => {
+                // The hand is looked through first.
+                worker.beat_wanted.notify_one();
+                Next::Pause(NAP)
+            }
+            Err(error) => self.failed(worker, "heartbeat", &error),
         }
     }
 
@@ -202,7 +230,7 @@ impl Claimer {
 fn take(worker: &Arc<Worker>, claimed: Claimed, clock: StoreClock) {
     for job in claimed.jobs {
         let is_due = job.due_ms.saturating_mul(1_000) <= claimed.now_us;
-        let job = InHand { claimed: job, clock };
+        let job = InHand { claimed: Claim::new(job), clock };
         if worker.is_stopping() {
             worker.hand.hold(job);
             worker.give_back_held(|_| true);

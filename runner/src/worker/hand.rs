@@ -2,24 +2,60 @@
 //! settled. One lock, short critical sections, no IO.
 //!
 //! A job enters with its claim and leaves when the store has its outcome. Slots are counted here: a
-//! running job has one, a held job has none, and a slot is free as soon as the guest returns.
+//! running job has one, a held job has none, and a slot is free as soon as the guest returns. The whole job stays, so that
+//! it can be offered to a store that has lost it.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
+use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::clock::StoreClock;
 use crate::names::Name;
-use crate::queue::{ClaimedJob, Lease, Store};
+use crate::queue::{ClaimedJob, Lease, Settlement, Store};
 use crate::sandbox::{JobLog, Stop, StopSignal};
 
 use super::services::Told;
 
+#[cfg(test)]
+mod tests;
+
+/// Payloads of jobs that have ended, in bytes, above which nothing more is claimed until the store has their outcomes.
+const ENDING_BYTES_MAX: usize = 64 << 20;
+
+/// A job as it was claimed.
+pub(crate) struct Claim {
+    job: ClaimedJob,
+    /// Its record now: a store that has lost it may have given it another.
+    record: AtomicU64,
+}
+
+impl Claim {
+    pub(crate) fn new(job: ClaimedJob) -> Arc<Self> {
+        let record = AtomicU64::new(job.lease.record);
+        Arc::new(Self { job, record })
+    }
+
+    /// Its lease now.
+    pub(crate) fn lease(&self) -> Lease {
+        Lease { record: self.record.load(SeqCst), ..self.job.lease.clone() }
+    }
+}
+
+impl Deref for Claim {
+    type Target = ClaimedJob;
+
+    fn deref(&self) -> &ClaimedJob {
+        &self.job
+    }
+}
+
 /// A claimed job and the clock by which its due time is read.
 pub(crate) struct InHand {
-    pub(crate) claimed: ClaimedJob,
+    pub(crate) claimed: Arc<Claim>,
     pub(crate) clock: StoreClock,
 }
 
@@ -32,8 +68,7 @@ enum Place {
 
 /// What others may reach of a running job, and what it may reach itself: see `services`.
 pub(crate) struct Running {
-    pub(crate) lease: Lease,
-    pub(crate) attempt: u32,
+    pub(crate) claimed: Arc<Claim>,
     pub(crate) stop: StopSignal,
     pub(crate) log: Arc<JobLog>,
     pub(super) told: Told,
@@ -43,9 +78,7 @@ pub(crate) struct Running {
 }
 
 struct Entry {
-    record: u64,
-    kind: Name,
-    suspect: bool,
+    claimed: Arc<Claim>,
     place: Place,
 }
 
@@ -63,8 +96,12 @@ struct Inner {
     running: usize,
     held: usize,
     suspects: usize,
+    /// Payloads of those that are ending.
+    ending_bytes: usize,
     /// Jobs of each kind that are held or run; a kind without any is not there.
     busy: HashMap<Name, u32>,
+    /// Whether any job has another record than it was claimed with.
+    renumbered: bool,
 }
 
 /// What may be claimed now.
@@ -102,8 +139,7 @@ impl Hand {
     /// slot. Nothing while too many outcomes wait for the store.
     pub(crate) fn room(&self) -> Room {
         let inner = self.inner.lock();
-        let ending = inner.entries.len() - inner.running - inner.held;
-        if ending >= 4 * self.slots + 1_000 {
+        if inner.ending() >= 4 * self.slots + 1_000 || inner.ending_bytes >= ENDING_BYTES_MAX {
             return Room { due: 0, ahead: 0, suspect: false };
         }
         let due = self.slots - inner.running.min(self.slots);
@@ -117,27 +153,17 @@ impl Hand {
 
     /// Takes a slot for a job that is due. False when held jobs took the slots while the claim was on
     /// its way: the job is then [`Place::Ending`], to be given back.
-    pub(crate) fn start(&self, job: &ClaimedJob, running: Arc<Running>) -> bool {
+    pub(crate) fn start(&self, job: &Arc<Claim>, running: Arc<Running>) -> bool {
         let mut inner = self.inner.lock();
         let has_slot = inner.running < self.slots;
-        inner.running += usize::from(has_slot);
-        if has_slot {
-            inner.begin(&job.job.kind);
-        }
         inner.add(job, if has_slot { Place::Running(running) } else { Place::Ending });
         has_slot
     }
 
     /// Holds a job for its moment.
     pub(crate) fn hold(&self, job: InHand) {
-        let mut inner = self.inner.lock();
-        inner.held += 1;
-        inner.begin(&job.claimed.job.kind);
-        let token = job.claimed.lease.token;
-        inner.add(&job.claimed, Place::Ending);
-        if let Some(entry) = inner.entries.get_mut(&token) {
-            entry.place = Place::Held(Box::new(job));
-        }
+        let claimed = Arc::clone(&job.claimed);
+        self.inner.lock().add(&claimed, Place::Held(Box::new(job)));
     }
 
     /// The moment of a held job: moves it into a slot, or out.
@@ -148,11 +174,7 @@ impl Hand {
         if !has_slot {
             return Moment::NoSlot(job);
         }
-        inner.running += 1;
-        inner.begin(&job.claimed.job.kind);
-        if let Some(entry) = inner.entries.get_mut(&token) {
-            entry.place = Place::Running(running(&job));
-        }
+        inner.put(token, Place::Running(running(&job)));
         Moment::Start(job)
     }
 
@@ -171,13 +193,8 @@ impl Hand {
     /// The guest has returned: its slot is free, its outcome on the way to the store.
     pub(crate) fn returned(&self, token: u64) {
         let mut inner = self.inner.lock();
-        if let Some(entry) = inner.entries.get_mut(&token)
-            && matches!(entry.place, Place::Running(_))
-        {
-            entry.place = Place::Ending;
-            let kind = entry.kind.clone();
-            inner.running -= 1;
-            inner.end(&kind);
+        if inner.entries.get(&token).is_some_and(|entry| matches!(entry.place, Place::Running(_))) {
+            inner.put(token, Place::Ending);
         }
         drop(inner);
         self.changed.notify_one();
@@ -187,24 +204,67 @@ impl Hand {
     pub(crate) fn settled(&self, tokens: impl IntoIterator<Item = u64>) {
         let mut inner = self.inner.lock();
         for token in tokens {
-            if let Some(entry) = inner.entries.remove(&token) {
-                inner.suspects -= usize::from(entry.suspect);
-                match entry.place {
-                    Place::Held(_) => inner.held -= 1,
-                    Place::Running(_) => inner.running -= 1,
-                    Place::Ending => continue,
-                }
-                inner.end(&entry.kind);
-            }
+            inner.remove(token);
         }
         drop(inner);
         self.changed.notify_one();
     }
 
+    /// Everything in the hand as a store takes it that has lost data, in the order of the records.
+    pub(crate) fn offers(&self) -> Vec<ClaimedJob> {
+        let inner = self.inner.lock();
+        let whole = |entry: &Entry| ClaimedJob { lease: entry.claimed.lease(), ..entry.claimed.job.clone() };
+        let mut jobs: Vec<ClaimedJob> = inner.entries.values().map(whole).collect();
+        drop(inner);
+        jobs.sort_unstable_by_key(|job| job.lease.record);
+        jobs
+    }
+
+    /// A job has this record now.
+    pub(crate) fn renumber(&self, token: u64, record: u64) {
+        let mut inner = self.inner.lock();
+        let Some(entry) = inner.entries.get(&token) else { return };
+        if entry.claimed.record.swap(record, SeqCst) != record {
+            inner.renumbered = true;
+        }
+    }
+
+    /// Lets outcomes name the records that their jobs have now.
+    pub(crate) fn name_records(&self, settlements: &mut [Settlement]) {
+        let inner = self.inner.lock();
+        for settlement in settlements.iter_mut().filter(|_| inner.renumbered) {
+            if let Some(entry) = inner.entries.get(&settlement.lease.token) {
+                settlement.lease = entry.claimed.lease();
+            }
+        }
+    }
+
+    /// A job is somebody else's by now: a held one leaves the hand, a running one is stopped. One whose outcome is on its way is
+    /// left to the store, which refuses it.
+    pub(crate) fn let_go(&self, token: u64) {
+        let mut inner = self.inner.lock();
+        match inner.entries.get(&token).map(|entry| &entry.place) {
+            Some(Place::Running(running)) => running.stop.stop(Stop::Lost),
+            Some(Place::Held(_)) => {
+                inner.remove(token);
+                drop(inner);
+                self.changed.notify_one();
+            }
+            Some(Place::Ending) | None => {}
+        }
+    }
+
+    /// The tokens of those that are held or run.
+    pub(crate) fn working(&self) -> HashSet<u64> {
+        let inner = self.inner.lock();
+        let working = inner.entries.iter().filter(|(_, entry)| !matches!(entry.place, Place::Ending));
+        working.map(|(token, _)| *token).collect()
+    }
+
     /// Asks a running job to stop. False when it does not run here.
-    pub(crate) fn stop(&self, record: u64, token: u64, stop: Stop) -> bool {
+    pub(crate) fn stop(&self, token: u64, stop: Stop) -> bool {
         match self.inner.lock().entries.get(&token) {
-            Some(Entry { record: of, place: Place::Running(running), .. }) if *of == record => {
+            Some(Entry { place: Place::Running(running), .. }) => {
                 running.stop.stop(stop);
                 true
             }
@@ -240,11 +300,7 @@ impl Hand {
     /// How many jobs are where.
     pub(crate) fn counts(&self) -> HandCounts {
         let inner = self.inner.lock();
-        HandCounts {
-            held: inner.held,
-            running: inner.running,
-            ending: inner.entries.len() - inner.running - inner.held,
-        }
+        HandCounts { held: inner.held, running: inner.running, ending: inner.ending() }
     }
 
     /// True when nothing is in the hand.
@@ -254,23 +310,62 @@ impl Hand {
 }
 
 impl Inner {
-    fn add(&mut self, job: &ClaimedJob, place: Place) {
-        let suspect = is_suspect(job);
-        self.suspects += usize::from(suspect);
-        let entry = Entry { record: job.lease.record, kind: job.job.kind.clone(), suspect, place };
-        self.entries.insert(job.lease.token, entry);
+    fn ending(&self) -> usize {
+        self.entries.len() - self.running - self.held
     }
 
-    /// A job of this kind is held or runs from now on.
-    fn begin(&mut self, kind: &Name) {
+    fn add(&mut self, job: &Arc<Claim>, place: Place) {
+        self.suspects += usize::from(is_suspect(job));
+        self.enter(job, &place);
+        self.entries.insert(job.job.lease.token, Entry { claimed: Arc::clone(job), place });
+    }
+
+    fn remove(&mut self, token: u64) {
+        if let Some(Entry { claimed, place }) = self.entries.remove(&token) {
+            self.suspects -= usize::from(is_suspect(&claimed));
+            self.leave(&claimed, &place);
+        }
+    }
+
+    /// Moves a job; where it was.
+    fn put(&mut self, token: u64, place: Place) -> Option<Place> {
+        let entry = self.entries.get_mut(&token)?;
+        let claimed = Arc::clone(&entry.claimed);
+        let place_before = std::mem::replace(&mut entry.place, Place::Ending);
+        self.leave(&claimed, &place_before);
+        self.enter(&claimed, &place);
+        self.entries.get_mut(&token)?.place = place;
+        Some(place_before)
+    }
+
+    /// Counts a job where it comes.
+    fn enter(&mut self, claimed: &Claim, place: &Place) {
+        match place {
+            Place::Held(_) => self.held += 1,
+            Place::Running(_) => self.running += 1,
+            Place::Ending => {
+                self.ending_bytes += claimed.job.job.payload.len();
+                return;
+            }
+        }
+        let kind = &claimed.job.job.kind;
         match self.busy.get_mut(kind) {
             Some(busy) => *busy += 1,
             None => _ = self.busy.insert(kind.clone(), 1),
         }
     }
 
-    /// One of them is not any more.
-    fn end(&mut self, kind: &Name) {
+    /// Counts it no more where it was.
+    fn leave(&mut self, claimed: &Claim, place: &Place) {
+        match place {
+            Place::Held(_) => self.held -= 1,
+            Place::Running(_) => self.running -= 1,
+            Place::Ending => {
+                self.ending_bytes -= claimed.job.job.payload.len();
+                return;
+            }
+        }
+        let kind = &claimed.job.job.kind;
         if let Some(busy) = self.busy.get_mut(kind) {
             *busy -= 1;
             if *busy == 0 {
@@ -280,17 +375,12 @@ impl Inner {
     }
 
     fn take_held(&mut self, token: u64) -> Option<Box<InHand>> {
-        let entry = self.entries.get_mut(&token)?;
-        match std::mem::replace(&mut entry.place, Place::Ending) {
-            Place::Held(job) => {
-                self.held -= 1;
-                self.end(&job.claimed.job.kind);
-                Some(job)
-            }
-            other => {
-                entry.place = other;
-                None
-            }
+        if !matches!(self.entries.get(&token)?.place, Place::Held(_)) {
+            return None;
+        }
+        match self.put(token, Place::Ending)? {
+            Place::Held(job) => Some(job),
+            _ => None,
         }
     }
 }

@@ -17,11 +17,11 @@ pub(super) async fn flush_loop(worker: Arc<Worker>) {
         tokio::time::sleep(FLUSH_EVERY).await;
         worker.outage.say();
         let running = worker.hand.running();
-        flushed.retain(|token, _| running.iter().any(|r| r.lease.token == *token));
+        flushed.retain(|token, _| running.iter().any(|r| r.claimed.lease.token == *token));
         let mut logs = Vec::new();
         for running in &running {
             let version = running.version();
-            let known = flushed.entry(running.lease.token).or_insert(0);
+            let known = flushed.entry(running.claimed.lease.token).or_insert(0);
             if version > *known {
                 *known = version;
                 logs.push(log_write(running));
@@ -40,8 +40,8 @@ pub(super) async fn flush_loop(worker: Arc<Worker>) {
 /// The whole log of a run so far, and how far it has come.
 pub(super) fn log_write(running: &Running) -> LogWrite {
     LogWrite {
-        lease: running.lease.clone(),
-        attempt: running.attempt,
+        lease: running.claimed.lease(),
+        attempt: running.claimed.attempt,
         text: running.log.text(),
         progress: running.told.latest(),
     }

@@ -1,18 +1,18 @@
 //! Outcomes on their way to the store: batched, kept while the store is away, never dropped.
 //!
-//! The log of an attempt is written just before its outcome, while the lease is still valid.
+//! The log of an attempt is written just before its outcome, while the lease is still valid, and is tried again with it.
 
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
 
-use super::Worker;
 use super::outage::Pace;
 use super::run_job::retention_dead;
 use super::waiting::{Company, Ended, Waiting};
+use super::{Running, Worker};
 use crate::clock::monotonic;
 use crate::outcome::{MESSAGE_BYTES_MAX, Outcome, Reason, capped};
-use crate::queue::{LogWrite, Settled, Settlement, StoreError};
+use crate::queue::{Settled, Settlement, StoreError};
 use crate::telemetry::Throttled;
 
 /// Settles until every sender is gone and all is written. One batch is in flight at a time; what
@@ -20,9 +20,9 @@ use crate::telemetry::Throttled;
 pub(super) async fn settle_loop(worker: Arc<Worker>, mut ended: mpsc::UnboundedReceiver<Ended>) {
     let mut waiting = Waiting::default();
     while let Some(company) = next(&mut waiting, &mut ended).await {
-        write_logs(&worker, &company.outcomes).await;
-        let settlements = company.outcomes.into_iter().map(|ended| ended.settlement).collect();
-        let refused = write_outcomes(&worker, settlements).await;
+        let (settlements, runs): (Vec<_>, Vec<_>) =
+            company.outcomes.into_iter().map(|ended| (ended.settlement, ended.running)).unzip();
+        let refused = write_outcomes(&worker, settlements, runs.into_iter().flatten().collect()).await;
         if company.again && refused.is_empty() {
             waiting.mended();
         }
@@ -57,38 +57,60 @@ async fn next(waiting: &mut Waiting, ended: &mut mpsc::UnboundedReceiver<Ended>)
     }
 }
 
-/// The last word of each log in the batch, and of each progress. A log that cannot be written does not keep its outcome
-/// waiting: the outcome is what people bet on.
-async fn write_logs(worker: &Worker, batch: &[Ended]) {
-    let logs: Vec<LogWrite> = batch
-        .iter()
-        .filter_map(|e| e.running.as_ref())
-        .filter(|running| running.version() > 0)
-        .map(|running| super::logs::log_write(running))
-        .collect();
-    for chunk in super::logs::chunks(logs) {
-        worker.progress.settle();
-        if let Err(error) = worker.store.write_logs(&chunk).await {
-            worker.outage.failed("write_logs", &error);
-            return;
-        }
+/// The last word of each log, and of each progress. False when the store did not do it: that does not keep outcomes waiting, which
+/// are what people bet on, but is tried again with them.
+async fn write_logs(worker: &Worker, runs: &[Arc<Running>]) -> bool {
+    let offered = worker.times_offered();
+    match write_logs_once(worker, runs).await {
+        // Refused for want of a lease: that may be there again.
+        Ok(true) if has_lost_data(worker, offered).await => write_logs_once(worker, runs).await.is_ok(),
+        written => written.is_ok(),
     }
-    worker.outage.succeeded("write_logs");
 }
 
-/// Tries until the store has answered for every outcome. Returns those that it refused, each for itself.
-async fn write_outcomes(worker: &Worker, mut settlements: Vec<Settlement>) -> Vec<Settlement> {
-    let mut pace = Pace::default();
-    loop {
+/// Whether the store refused one of them.
+async fn write_logs_once(worker: &Worker, runs: &[Arc<Running>]) -> Result<bool, StoreError> {
+    let spoken = runs.iter().filter(|running| running.version() > 0);
+    let mut refused = false;
+    for chunk in super::logs::chunks(spoken.map(|running| super::logs::log_write(running)).collect()) {
         worker.progress.settle();
-        match worker.store.settle(&settlements).await {
+        let written = worker.store.write_logs(&chunk).await;
+        let answers = written.inspect_err(|error| worker.outage.failed("write_logs", error))?;
+        refused |= answers.contains(&Settled::Stale);
+    }
+    worker.outage.succeeded("write_logs");
+    Ok(refused)
+}
+
+/// Tries until the store has answered for every outcome, and writes the logs of their runs before. Returns those that it refused, each
+/// for itself.
+async fn write_outcomes(
+    worker: &Worker,
+    mut settlements: Vec<Settlement>,
+    mut runs: Vec<Arc<Running>>,
+) -> Vec<Settlement> {
+    let mut pace = Pace::default();
+    let mut logs_written = false;
+    loop {
+        logs_written = logs_written || write_logs(worker, &runs).await;
+        worker.progress.settle();
+        let offered = worker.times_offered();
+        match settle_once(worker, &mut settlements).await {
             Ok(answers) => {
                 worker.outage.succeeded("settle");
-                // Normal after a reclaim: nothing was changed, and the store counts them.
-                worker.outage.late(answers.iter().filter(|a| **a == Settled::Stale).count() as u64);
                 say_conflicts(worker, &settlements, &answers);
-                worker.hand.settled(settlements.iter().map(|s| s.lease.token));
-                return Vec::new();
+                let refused = stale(settlements, &answers);
+                if refused.is_empty() || !has_lost_data(worker, offered).await {
+                    // Normal after a reclaim: nothing was changed, and the store counts them.
+                    worker.outage.late(refused.len() as u64);
+                    worker.hand.settled(refused.iter().map(|s| s.lease.token));
+                    return Vec::new();
+                }
+                settlements = refused;
+                let is_left =
+                    |run: &Arc<Running>| settlements.iter().any(|s| s.lease.token == run.claimed.lease.token);
+                runs.retain(is_left);
+                logs_written = false;
             }
             Err(StoreError::Invalid(message))
                 if settlements.len() == 1 && settlements[0].effects.is_some() =>
@@ -110,7 +132,7 @@ async fn write_outcomes(worker: &Worker, mut settlements: Vec<Settlement>) -> Ve
                 // One of them may be at fault: find it by writing each alone.
                 let mut refused = Vec::new();
                 for settlement in settlements {
-                    refused.extend(Box::pin(write_outcomes(worker, vec![settlement])).await);
+                    refused.extend(Box::pin(write_outcomes(worker, vec![settlement], Vec::new())).await);
                 }
                 return refused;
             }
@@ -120,6 +142,39 @@ async fn write_outcomes(worker: &Worker, mut settlements: Vec<Settlement>) -> Ve
             }
         }
     }
+}
+
+/// One call, while nobody offers jobs. What it settled has left the hand before that may begin.
+async fn settle_once(worker: &Worker, settlements: &mut [Settlement]) -> Result<Vec<Settled>, StoreError> {
+    let _nobody_offers = worker.memory.undisturbed().await;
+    worker.hand.name_records(settlements);
+    let answers = worker.store.settle(settlements).await?;
+    let done = settlements.iter().zip(&answers).filter(|(_, answer)| **answer != Settled::Stale);
+    worker.hand.settled(done.map(|(settlement, _)| settlement.lease.token));
+    Ok(answers)
+}
+
+/// Those that were refused.
+fn stale(settlements: Vec<Settlement>, answers: &[Settled]) -> Vec<Settlement> {
+    let answered = settlements.into_iter().zip(answers);
+    answered.filter(|(_, answer)| **answer == Settled::Stale).map(|(settlement, _)| settlement).collect()
+}
+
+/// Whether the hand was offered to the store since `offered` times, because it has lost data: then its leases are there again.
+/// Asks with a heartbeat, until there is an answer.
+async fn has_lost_data(worker: &Worker, offered: u64) -> bool {
+    let mut pace = Pace::default();
+    while worker.times_offered() == offered {
+        worker.progress.settle();
+        match worker.beat().await {
+            Ok(_) => break,
+            Err(error) => {
+                worker.outage.failed("heartbeat", &error);
+                tokio::time::sleep(pace.failed()).await;
+            }
+        }
+    }
+    worker.times_offered() != offered
 }
 
 /// What a job did cannot be written, and could not the next time either: it has not completed.

@@ -46,6 +46,12 @@ pub(crate) trait Bed: Sized + Send + Sync {
     /// What is wrong inside the store: jobs in no index or in two, counters that do not fit. Empty when all is well.
     async fn audit(&self) -> Vec<String>;
 
+    /// Everything that the store holds now, for [`go_back`](Self::go_back).
+    async fn backup(&self) -> Vec<(Vec<u8>, Vec<u8>)>;
+
+    /// Puts a backup in the place of everything that the store holds; an empty store when it is empty.
+    async fn go_back(&self, to: &[(Vec<u8>, Vec<u8>)]);
+
     /// Deletes a session's registration by hand.
     async fn lose_session(&self, session: &SessionId);
 
@@ -169,6 +175,7 @@ impl<'a> Hand<'a> {
             look_ahead_ms: 0,
             suspect: true,
             first_token: self.next_token,
+            beat: 0,
         }
     }
 

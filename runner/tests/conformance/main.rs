@@ -17,6 +17,7 @@ mod enqueueing;
 mod keeping;
 mod listing;
 mod model;
+mod offering;
 mod operating;
 mod progressing;
 mod random;
@@ -26,6 +27,7 @@ mod redis_inside;
 mod redis_wounds;
 mod remembering;
 mod retaining;
+mod retaining_dead;
 mod sessions;
 mod settling;
 mod sqlite_audit;
@@ -156,6 +158,18 @@ macro_rules! conformance {
                 a_cancelled_job_does_not_come_back
                 an_old_recall_does_not_touch_a_new_lease
                 a_dead_letter_of_a_lost_runner_follows_retention;
+            offering:
+                a_beat_that_was_told_is_lost_only_when_the_store_went_back
+                a_claim_takes_nothing_from_a_store_that_knows_less
+                an_offer_to_a_store_that_has_lost_nothing_changes_nothing
+                a_job_whose_lease_is_lost_is_leased_again
+                a_lost_job_is_made_again_as_it_was
+                a_lost_job_whose_number_is_anothers_gets_a_new_one
+                what_is_somebody_elses_by_now_stays_as_it_is
+                what_was_restored_ends_like_any_other
+                one_job_offered_twice_in_a_batch_is_one
+                offers_against_the_rules_are_refused
+                a_full_batch_of_offers_is_one_step;
             retaining:
                 an_age_of_zero_keeps_nothing
                 a_count_keeps_the_newest
@@ -168,6 +182,9 @@ macro_rules! conformance {
                 the_memory_of_ids_is_bounded_in_bytes
                 dead_letters_without_a_cap_all_stay
                 a_deleted_job_leaves_nothing_to_count;
+            retaining_dead:
+                of_ten_thousand_and_fifty_dead_letters_fifty_are_over_the_cap_and_counted
+                dead_letters_that_a_limit_takes_are_counted_for_ever_and_no_others;
             operating:
                 cancel_ends_what_has_not_ended
                 requeue_brings_back_what_has_ended

@@ -19,6 +19,7 @@ mod generate_jobs;
 mod job;
 mod life;
 mod look;
+mod offer;
 mod operate;
 mod ops;
 mod remember;

@@ -121,6 +121,28 @@ impl Bed for RedisBed {
         audit(&mut self.client(), NAMESPACE)
     }
 
+    async fn backup(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let mut client = self.client();
+        let keys: Vec<Vec<u8>> = client.keys("*").expect("keys of a small test");
+        // The answers to calls go by themselves.
+        let once = key("once:").into_bytes();
+        let kept = keys.into_iter().filter(|key| !key.starts_with(&once));
+        let dumped = kept.map(|key| {
+            let value = redis::cmd("DUMP").arg(&key).query(&mut client).expect("a value");
+            (key, value)
+        });
+        dumped.collect()
+    }
+
+    async fn go_back(&self, to: &[(Vec<u8>, Vec<u8>)]) {
+        let mut client = self.client();
+        let _: () = redis::cmd("FLUSHALL").query(&mut client).expect("emptied");
+        for (key, value) in to {
+            let _: () =
+                redis::cmd("RESTORE").arg(key).arg(0).arg(value).query(&mut client).expect("put back");
+        }
+    }
+
     async fn lose_session(&self, session: &SessionId) {
         let gone: u32 = self.client().hdel(key("sessions"), &*session.0).expect("removed");
         assert_eq!(gone, 1, "the session was registered");

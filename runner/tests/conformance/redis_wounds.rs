@@ -53,10 +53,7 @@ const IDS: [Wound; 8] = [
     ("wrong-id", &[&["HSET", "ids", "a/alias", "$waits", "a/odd", "~c"]]),
     ("lost-id", &[&["HDEL", "ids", "a/waits", "a/runs"]]),
     ("lost-id", &[&["HSET", "ids", "a/waits", "$dead"]]),
-    (
-        "double-id",
-        &[&["HSET", "jobs", "00000000000009", "@waits"], &["ZADD", "due:a:a:n", "1", "00000000000009"]],
-    ),
+    ("double-id", &[&["HSET", "jobs", "$urgent", "@waits"], &["ZADD", "due:a:a:n", "1", "$urgent"]]),
     ("double-id", &[&["HSET", "jobs", "00000000004444", "@urgent"], &["SET", "seq", "9999"]]),
     ("unlisted-id", &[&["ZREM", "memory", "a/forgotten"], &["HSET", "meta", "id_bytes", "0"]]),
     ("unlisted-id", &[&["HDEL", "meta", "lookalikes"]]),

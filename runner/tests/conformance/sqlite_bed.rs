@@ -144,6 +144,27 @@ impl Bed for SqliteBed {
         audit(&self.client())
     }
 
+    async fn backup(&self) -> Vec<(Vec<u8>, Vec<u8>)> {
+        let copy = self.folder.path().join("backup.db");
+        let _ = std::fs::remove_file(&copy);
+        self.change("VACUUM INTO ?1", [copy.to_str().expect("a plain path")]);
+        vec![(Vec::new(), std::fs::read(&copy).expect("a backup"))]
+    }
+
+    async fn go_back(&self, to: &[(Vec<u8>, Vec<u8>)]) {
+        let path = self.path();
+        for suffix in ["", "-wal", "-shm"] {
+            let mut file = path.clone().into_os_string();
+            file.push(suffix);
+            let _ = std::fs::remove_file(file);
+        }
+        if let [(_, content)] = to {
+            let copy = self.folder.path().join("back.db");
+            std::fs::write(&copy, content).expect("written");
+            std::fs::rename(copy, path).expect("moved");
+        }
+    }
+
     async fn lose_session(&self, session: &SessionId) {
         let gone = self.change("DELETE FROM sessions WHERE session = ?1", [&*session.0]);
         assert_eq!(gone, 1, "the session was registered");

@@ -50,7 +50,7 @@ async fn a_file_of_version_1_is_opened_and_goes_on() {
     let kept = store_now.enqueue(&[job_with_id("a", "done")]).await.expect("taken");
     assert_eq!(kept[0].disposition, Disposition::Kept);
     let version: u32 = client.query_row("PRAGMA user_version", [], |row| row.get(0)).expect("a version");
-    assert_eq!(version, 2);
+    assert_eq!(version, 3);
     assert_eq!(view(&store_now, &id("waits")).await.job.payload, &b"\x00\xff"[..]);
     assert_eq!(store_now.logs(&job_ref("a", "retried")).await.expect("logs")[0].text, "the first attempt");
     let moved = old.execute("UPDATE queues SET enqueued = enqueued + 0", []).expect("written");

@@ -26,6 +26,9 @@ impl Address {
             return Err("the database after the / is not a number from 0 on");
         }
         let (place, tls) = match info.addr() {
+            ConnectionAddr::Tcp(host, _) | ConnectionAddr::TcpTls { host, .. } if host.contains(',') => {
+                return Err(SEVERAL);
+            }
             ConnectionAddr::Tcp(host, port) => (format!("redis://{}:{port}/{db}", bracketed(host)), false),
             ConnectionAddr::TcpTls { host, port, .. } => {
                 (format!("rediss://{}:{port}/{db}", bracketed(host)), true)
@@ -43,7 +46,11 @@ impl Address {
     }
 }
 
-const ESCAPES: &str = "a # / ? @ or % in a user name or password is written %23 %2F %3F %40 or %25";
+pub(super) const ESCAPES: &str =
+    "a # / ? @ or % in a user name or password is written %23 %2F %3F %40 or %25";
+
+const SEVERAL: &str =
+    "several hosts are those of sentinels: redis+sentinel://host:port,host:port/master-name";
 
 /// A host as it stands in a URL.
 fn bracketed(host: &str) -> String {
@@ -59,6 +66,9 @@ fn problem(url: &str) -> &'static str {
         return ESCAPES;
     }
     let host = authority.rsplit_once('@').map_or(authority, |(_, host)| host);
+    if host.contains(',') {
+        return SEVERAL;
+    }
     let (name, port) = match host.rsplit_once(']') {
         Some((name, port)) => (name, port.trim_start_matches(':')),
         None => host.split_once(':').unwrap_or((host, "")),
@@ -118,6 +128,8 @@ mod tests {
             ("redis://0.0.0.0", "name the machine"),
             ("redis://:6379", "no host"),
             ("redis:///1", "no host"),
+            ("redis://a,b/0", "redis+sentinel://"),
+            ("redis://:S3cr3t@a:1,b:2/0", "redis+sentinel://"),
         ] {
             let problem = Address::read(url).map(|a| a.place).expect_err(url);
             assert!(problem.contains(part), "{url}: {problem}");

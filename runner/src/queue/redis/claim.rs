@@ -33,6 +33,7 @@ impl RedisStore {
             request.look_ahead_ms.to_string(),
             u8::from(request.suspect).to_string(),
             BATCH_PAYLOAD_BYTES_MAX.to_string(),
+            request.beat.to_string(),
         ];
         for claim in &request.lanes {
             keys.extend(self.keys.due(&claim.lane));
@@ -122,7 +123,7 @@ fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreEr
     let mut items = Items::of(reply)?;
     let now_us = items.number()?;
     let next_due_ms = items.text()?.parse().ok();
-    let damaged = items.number()?;
+    let (damaged, beat) = (items.number()?, items.number()?);
     let mut jobs = Vec::with_capacity(items.len() / 3);
     while !items.is_empty() {
         let record: u64 = items.number()?;
@@ -143,7 +144,7 @@ fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreEr
             due_ms,
         });
     }
-    Ok(Claimed { jobs, now_us, answered_us: now_us, next_due_ms, damaged })
+    Ok(Claimed { jobs, now_us, answered_us: now_us, next_due_ms, damaged, beat })
 }
 
 fn settle_arguments(settlements: &[Settlement], lanes: &Lanes, once: String) -> Vec<Vec<u8>> {

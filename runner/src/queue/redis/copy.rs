@@ -9,11 +9,12 @@ use super::claim::push_lanes;
 use super::enqueue::Lanes;
 use super::link::Repeat;
 use super::record::{
-    LeaseText, PastText, read_lease, read_past, read_progress, read_record, record_text, rid_text,
+    LeaseText, PastText, priority_letter, read_lease, read_past, read_progress, read_record, record_text,
+    rid_text,
 };
 use super::reply::{Items, text, unexpected};
 use super::walk::{Walk, step_of};
-use crate::job::{Priority, State};
+use crate::job::State;
 use crate::names::{JobId, Name};
 use crate::queue::copy::{
     ExportedJob, ExportedQueue, ExportedState, JobEnd, LostLease, RememberedId, check_import, last_number,
@@ -121,10 +122,10 @@ impl RedisStore {
         let counts = self.count_all().await?;
         let items = counts.queues.into_iter().map(|queue| {
             Exported::Queue(ExportedQueue {
+                totals: queue.totals(),
                 queue: queue.queue,
                 kinds: queue.kinds,
                 paused: queue.paused,
-                totals: [queue.enqueued_total, queue.completed_total, queue.failed_total],
             })
         });
         Ok(Page { items: items.collect(), cursor: Some("state::0".to_owned()) })
@@ -326,11 +327,7 @@ fn push_job(args: &mut Vec<Vec<u8>>, exported: &ExportedJob, lanes: &Lanes) {
     let number = |number: u64| number.to_string().into_bytes();
     let lane = Lane { queue: job.queue.clone(), kind: job.kind.clone() };
     let state = exported.end.map_or("w", |end| letter_of(end.state));
-    let priority = match job.priority {
-        Priority::High => "h",
-        Priority::Normal => "n",
-        Priority::Low => "l",
-    };
+    let priority = priority_letter(job.priority);
     let record = record_text(job, *due_ms);
     let (mut size, mut expire_ms, mut forget_ms, mut at_ms) = (0, 0, 0, 0);
     if let Some(end) = exported.end {

@@ -85,8 +85,11 @@ impl RedisStore {
             let mut items = Items::of(reply)?;
             pruned.jobs += items.number::<u64>()?;
             pruned.ids += items.number::<u64>()?;
-            if items.number::<u64>()? > 0 {
-                pruned.more = true;
+            pruned.more = items.number::<u64>()? > 0;
+            for queue in step {
+                pruned.dead_dropped.push((queue.clone(), items.number()?));
+            }
+            if pruned.more {
                 break;
             }
         }
@@ -147,6 +150,7 @@ fn add_lane(queue: &mut QueueCounts, items: &mut Items) -> Result<(), StoreError
     queue.enqueued_total = items.number()?;
     queue.completed_total = items.number()?;
     queue.failed_total = items.number()?;
+    queue.dead_dropped_total = items.number()?;
     let leases: u64 = items.number()?;
     queue.running = if first { leases } else { queue.running }.saturating_sub(held);
     queue.paused = items.number::<u64>()? > 0;

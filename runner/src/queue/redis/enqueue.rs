@@ -3,7 +3,6 @@
 use redis::Value;
 
 use super::RedisStore;
-use super::link::Repeat;
 use super::reply::{Items, unexpected};
 use crate::job::{Due, NewJob, Priority};
 use crate::queue::checks::{check_batch, random_text};
@@ -11,6 +10,8 @@ use crate::queue::{Disposition, Enqueued, Lane, StoreError};
 
 /// The version of the protocol of lua/enqueue.lua.
 const PROTOCOL: &[u8] = b"1";
+/// How long lua/enqueue.lua keeps its answer for a repeat.
+pub(super) const ONCE_SECONDS: u64 = 20;
 
 impl RedisStore {
     pub(super) async fn enqueue_jobs(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
@@ -27,7 +28,7 @@ impl RedisStore {
             keys.extend(self.keys.due(lane));
         }
         let args = arguments(jobs, &lanes, &once, &suffix);
-        let reply = self.link.script(&self.scripts.enqueue, &keys, &args, Repeat::Once).await?;
+        let reply = self.run_enqueue(&keys, &args, &self.keys.once(&once)).await?;
         read_reply(reply, jobs.len())
     }
 }

@@ -60,6 +60,10 @@ pub(super) fn store_error(error: &RedisError, place: &str) -> StoreError {
         }
         Some("OOM") => StoreError::Full(format!("{place} is at its memory limit")),
         Some("NOAUTH") => StoreError::Refused(format!("{place} wants a password")),
+        Some("READONLY") => StoreError::NotReady(format!(
+            "{place} is a replica and takes no writes: expected the primary, or sentinels that know it \
+             (redis+sentinel://host:port/master-name)"
+        )),
         Some(code) if RECONNECT.contains(&code) || BUSY.contains(&code) => {
             StoreError::NotReady(format!("{place}: {code} {detail}"))
         }
@@ -108,6 +112,51 @@ fn invalid_text(detail: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    fn answer(text: &str) -> RedisError {
+        let line = format!("-{text}\r\n");
+        let value = redis::parse_redis_value(line.as_bytes()).expect("an answer");
+        value.extract_error().expect_err("an error")
+    }
+
+    #[test]
+    fn a_server_that_is_the_wrong_one_now_is_left_and_the_call_may_be_tried_again() {
+        for text in [
+            "READONLY You can't write against a read only replica.",
+            "UNBLOCKED force unblock from blocking operation, instance state changed (master -> replica?)",
+            "NOREPLICAS Not enough good replicas to write.",
+            "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+            "LOADING Redis is loading the dataset in memory",
+            "CLUSTERDOWN The cluster is down",
+            "TRYAGAIN Multiple keys request during rehashing of slot",
+            "MOVED 3999 127.0.0.1:6381",
+            "NOMASTERLINK Can't SYNC while not connected with my master",
+        ] {
+            let error = answer(text);
+            assert_eq!(consequence(&error), Consequence::Reconnect, "{text}");
+            let told = store_error(&error, "redis://h:6379/0");
+            assert!(
+                matches!(&told, StoreError::NotReady(said) if said.contains("redis://h:6379/0")),
+                "{told:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_server_that_cannot_now_is_kept() {
+        for text in [
+            "OOM command not allowed when used memory > 'maxmemory'.",
+            "MISCONF Redis is configured to save RDB snapshots, but it's currently unable to persist to disk.",
+            "BUSY Redis is busy running a script.",
+            "EXECABORT Transaction discarded because of previous errors.",
+        ] {
+            let error = answer(text);
+            assert_eq!(consequence(&error), Consequence::Keep, "{text}");
+            assert!(store_error(&error, "redis://h:6379/0").is_passing(), "{text}");
+        }
+        assert_eq!(consequence(&answer("NOSCRIPT No matching script.")), Consequence::SendWhole);
+        assert_eq!(consequence(&answer("NOPERM this user has no permissions")), Consequence::Reconnect);
+    }
 
     #[test]
     fn where_in_a_script_it_was_is_cut() {

@@ -18,7 +18,7 @@ const GLOBALS: [(&str, &str); 19] = [
     ("memory", "zset"),   // queue/id by the time at which it is forgotten
     ("lanes", "set"),     // queue:kind, every one that a job was ever enqueued to
     ("paused", "set"),    // queues that claims leave alone
-    ("totals", "hash"),   // queue:enqueued, :completed, :failed for ever, and :running now
+    ("totals", "hash"),   // queue:enqueued, :completed, :failed, :dropped for ever, and :running now
     ("sizes", "hash"),    // queue:state -> bytes of its finished jobs; :age -> their retention
     ("sessions", "hash"), // session -> beat and what its runner says of itself
     ("holders", "hash"),  // session -> how many leases it has

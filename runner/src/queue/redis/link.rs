@@ -4,20 +4,20 @@
 //!
 //! It decides nothing about jobs. What may be sent again after a lost reply is said by the caller.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
-use redis::{AsyncConnectionConfig, Client, Cmd, RedisError, Value};
-use tokio::sync::Mutex;
+use redis::{Client, Cmd, RedisError, Value};
+use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
+use super::dial::dial;
 use super::errors::{Consequence, consequence, store_error};
 use super::scripts::Script;
+use super::sentinel::Sentinels;
 use crate::clock::{Monotonic, monotonic};
 use crate::queue::StoreError;
-
-/// The oldest major version of Redis that runs our scripts (script flags, errors as tables).
-const VERSION_MIN: u32 = 7;
 
 /// Whether a call may be sent once more when its connection was lost on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,13 +28,41 @@ pub(super) enum Repeat {
     Never,
 }
 
+/// Where the server is.
+#[derive(Clone)]
+pub(super) enum Target {
+    /// At an address.
+    One(Arc<Client>),
+    /// Wherever the sentinels say that the primary is.
+    Sentinels(Arc<Sentinels>),
+}
+
+/// A connection that was just opened.
+pub(super) struct Opened {
+    pub(super) connection: MultiplexedConnection,
+    /// For more connections to the same server.
+    pub(super) client: Arc<Client>,
+    /// Host and port that the sentinels told.
+    pub(super) server: Option<String>,
+}
+
+/// A reply, and the connection that it came on.
+pub(super) struct Sent {
+    pub(super) value: Value,
+    pub(super) connection: MultiplexedConnection,
+    /// The connection's number, for [`Link::forget`].
+    pub(super) number: u64,
+}
+
 /// One connection, shared by all callers.
 pub(super) struct Link {
-    client: Client,
+    target: Target,
     place: String,
     call_timeout: Duration,
     connect_timeout: Duration,
-    live: Mutex<Live>,
+    live: Arc<Mutex<Live>>,
+    /// How often the connection was opened anew.
+    renewals: watch::Sender<u64>,
 }
 
 /// The live connection and its number: a caller that saw an old one fail must not drop a newer one.
@@ -42,25 +70,56 @@ pub(super) struct Link {
 struct Live {
     number: u64,
     connection: Option<MultiplexedConnection>,
+    /// The primary that the sentinels told last.
+    server: Option<String>,
+    /// When they told it, or were asked whether it still is.
+    asked: Option<Monotonic>,
 }
 
+/// While there are calls, a sentinel is asked so often whether the primary still is the same: one that was replaced while it
+/// was well takes writes for seconds more, and forgets them when it becomes a replica.
+const ASK_EVERY: Duration = Duration::from_secs(1);
+
 impl Link {
-    /// Does not connect yet. `place` is host, port and database, for people.
+    /// Does not connect yet. `place` is host, port and database (with sentinels: theirs, and the primary's name), for people.
     pub(super) fn new(
-        client: Client,
+        target: Target,
         place: String,
         call_timeout: Duration,
         connect_timeout: Duration,
     ) -> Self {
-        Self { client, place, call_timeout, connect_timeout, live: Mutex::default() }
+        let (live, renewals) = (Arc::default(), watch::Sender::new(0));
+        Self { target, place, call_timeout, connect_timeout, live, renewals }
     }
 
     pub(super) fn place(&self) -> &str {
         &self.place
     }
 
-    pub(super) fn client(&self) -> &Client {
-        &self.client
+    /// Changes whenever the connection has been opened anew. The server behind it may be another one since, so that
+    /// whoever has a connection apart should open it anew too.
+    pub(super) fn renewals(&self) -> watch::Receiver<u64> {
+        self.renewals.subscribe()
+    }
+
+    /// The same, with a connection of its own.
+    pub(super) fn beside(&self) -> Self {
+        Self::new(self.target.clone(), self.place.clone(), self.call_timeout, self.connect_timeout)
+    }
+
+    /// By when a call that begins now has ended.
+    pub(super) fn deadline(&self) -> Monotonic {
+        monotonic() + self.call_timeout
+    }
+
+    /// What opens connections to the server as it is now: with sentinels, the primary.
+    pub(super) async fn server(&self) -> Result<Arc<Client>, StoreError> {
+        match &self.target {
+            Target::One(client) => Ok(Arc::clone(client)),
+            Target::Sentinels(_) => {
+                self.within(self.connect_timeout, self.open(self.connect_timeout)).await.map(|o| o.client)
+            }
+        }
     }
 
     pub(super) fn connect_timeout(&self) -> Duration {
@@ -75,6 +134,18 @@ impl Link {
         args: &[impl AsRef<[u8]>],
         repeat: Repeat,
     ) -> Result<Value, StoreError> {
+        self.script_by(script, keys, args, repeat, self.deadline()).await.map(|sent| sent.value)
+    }
+
+    /// Runs a script by a deadline; the reply comes with the connection that it came on.
+    pub(super) async fn script_by(
+        &self,
+        script: &Script,
+        keys: &[impl AsRef<[u8]>],
+        args: &[impl AsRef<[u8]>],
+        repeat: Repeat,
+        deadline: Monotonic,
+    ) -> Result<Sent, StoreError> {
         let build = |command: &str, script: &str| {
             let mut cmd = redis::cmd(command);
             cmd.arg(script).arg(keys.len());
@@ -86,7 +157,6 @@ impl Link {
             }
             cmd
         };
-        let deadline = monotonic() + self.call_timeout;
         let mut lost = false;
         let done = match self.send(&build("EVALSHA", &script.sha), repeat, deadline, &mut lost).await {
             Err(Failed::NoScript) => {
@@ -101,8 +171,8 @@ impl Link {
     /// Runs a plain command.
     pub(super) async fn command(&self, cmd: &Cmd, repeat: Repeat) -> Result<Value, StoreError> {
         let mut lost = false;
-        let done = self.send(cmd, repeat, monotonic() + self.call_timeout, &mut lost).await;
-        done.map_err(|failed| failed.into_store(lost))
+        let sent = self.send(cmd, repeat, self.deadline(), &mut lost).await;
+        sent.map(|sent| sent.value).map_err(|failed| failed.into_store(lost))
     }
 
     /// Sets `lost` when a connection ended with an answer under way: the call may have been done.
@@ -112,7 +182,7 @@ impl Link {
         mut repeat: Repeat,
         deadline: Monotonic,
         lost: &mut bool,
-    ) -> Result<Value, Failed> {
+    ) -> Result<Sent, Failed> {
         loop {
             let (number, mut connection) = self.connection(deadline).await.map_err(Failed::Store)?;
             let reply = timeout(left(deadline), cmd.query_async::<Value>(&mut connection)).await;
@@ -121,7 +191,7 @@ impl Link {
                 return Err(Failed::Store(self.no_answer()));
             };
             let error = match reply {
-                Ok(value) => return Ok(value),
+                Ok(value) => return Ok(Sent { value, connection, number }),
                 Err(error) => error,
             };
             match consequence(&error) {
@@ -145,22 +215,34 @@ impl Link {
 
     async fn connection(&self, deadline: Monotonic) -> Result<(u64, MultiplexedConnection), StoreError> {
         let patience = left(deadline).min(self.connect_timeout);
-        let opened = timeout(patience, async {
+        let opening = async {
             let mut live = self.live.lock().await;
-            if let Some(connection) = &live.connection {
-                return Ok((live.number, connection.clone()));
+            if let Some(connection) = live.connection.clone() {
+                self.look_around(&mut live);
+                return Ok((live.number, connection));
             }
-            let connection = self.open().await?;
-            live.number += 1;
-            live.connection = Some(connection.clone());
-            Ok((live.number, connection))
-        });
-        opened.await.unwrap_or_else(|_| Err(self.no_answer()))
+            let opened = self.open(patience).await?;
+            live.take(&opened, &self.place);
+            if live.number > 1 {
+                self.renewals.send_replace(live.number);
+            }
+            Ok((live.number, opened.connection))
+        };
+        self.within(patience, opening).await
     }
 
     /// A connection of the caller's own, for what needs one: it is not opened again.
     pub(super) async fn apart(&self) -> Result<MultiplexedConnection, StoreError> {
-        timeout(self.connect_timeout, self.open()).await.unwrap_or_else(|_| Err(self.no_answer()))
+        let opening = self.open(self.connect_timeout);
+        self.within(self.connect_timeout, opening).await.map(|opened| opened.connection)
+    }
+
+    async fn within<T>(
+        &self,
+        patience: Duration,
+        opening: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        timeout(patience, opening).await.unwrap_or_else(|_| Err(self.no_answer()))
     }
 
     /// What a call on a connection of the caller's own brought, within the time of a call.
@@ -174,51 +256,62 @@ impl Link {
         }
     }
 
-    async fn open(&self) -> Result<MultiplexedConnection, StoreError> {
-        // Deadlines are ours: the client's own would fail single calls and keep the connection.
-        let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-        let failed = |error: RedisError| store_error(&error, &self.place);
-        let mut connection =
-            self.client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)?;
-        self.check_server(&mut connection).await?;
-        Ok(connection)
+    /// Sees to it, every now and then, that a connection to a server that is not the primary any more is dropped, for the next
+    /// call to find the new one. Nobody waits for the answer.
+    fn look_around(&self, live: &mut Live) {
+        let (Target::Sentinels(sentinels), Some(server)) = (&self.target, &live.server) else { return };
+        let now = monotonic();
+        if live.asked.is_some_and(|asked| now.duration_since(asked) < ASK_EVERY) {
+            return;
+        }
+        live.asked = Some(now);
+        let (number, server) = (live.number, server.clone());
+        let (sentinels, live) = (Arc::clone(sentinels), Arc::clone(&self.live));
+        tokio::spawn(async move {
+            if sentinels.name_another_than(&server).await {
+                live.lock().await.forget(number);
+            }
+        });
     }
 
-    /// Refuses a server on which the scripts cannot work, with the reason, before they fail one by one.
-    async fn check_server(&self, connection: &mut MultiplexedConnection) -> Result<(), StoreError> {
-        let info: String = match redis::cmd("INFO").arg("server").query_async(connection).await {
-            Ok(info) => info,
-            // A user that may not look still may work.
-            Err(error) if error.code() == Some("NOPERM") => return Ok(()),
-            Err(error) => return Err(store_error(&error, &self.place)),
-        };
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name));
-        let version = field("redis_version:").unwrap_or_default().trim();
-        let major = version.split('.').next().and_then(|major| major.parse::<u32>().ok());
-        if major.is_none_or(|major| major < VERSION_MIN) {
-            return Err(StoreError::Refused(format!(
-                "{} runs Redis {version:?}: expected {VERSION_MIN}.0 or newer",
-                self.place
-            )));
+    async fn open(&self, patience: Duration) -> Result<Opened, StoreError> {
+        match &self.target {
+            Target::One(client) => {
+                let connection = dial(client, &self.place).await?;
+                Ok(Opened { connection, client: Arc::clone(client), server: None })
+            }
+            Target::Sentinels(sentinels) => sentinels.open(&self.place, patience).await,
         }
-        if field("redis_mode:").is_some_and(|mode| mode.trim() == "cluster") {
-            return Err(StoreError::Refused(format!(
-                "{} is a node of a Redis Cluster: expected a single Redis, clusters are not supported",
-                self.place
-            )));
-        }
-        Ok(())
     }
 
-    async fn forget(&self, number: u64) {
-        let mut live = self.live.lock().await;
-        if live.number == number {
-            live.connection = None;
-        }
+    /// Drops the live connection, if it is still the one of this number.
+    pub(super) async fn forget(&self, number: u64) {
+        self.live.lock().await.forget(number);
     }
 
     fn no_answer(&self) -> StoreError {
         StoreError::Unreachable(format!("no answer from {} in time", self.place))
+    }
+}
+
+impl Live {
+    /// Keeps what was opened; says so when it leads to another primary than before.
+    fn take(&mut self, opened: &Opened, place: &str) {
+        self.number += 1;
+        self.connection = Some(opened.connection.clone());
+        if let (Some(from), Some(to)) = (&self.server, &opened.server)
+            && from != to
+        {
+            tracing::info!(store = place, from, to, "the primary has changed");
+        }
+        self.server.clone_from(&opened.server);
+        self.asked = Some(monotonic());
+    }
+
+    fn forget(&mut self, number: u64) {
+        if self.number == number {
+            self.connection = None;
+        }
     }
 }
 
@@ -232,20 +325,22 @@ impl Failed {
     /// `lost`: an answer to the same call was lost before. What is said now is of its repeat alone, and says nothing of whether the first
     /// was done.
     fn into_store(self, lost: bool) -> StoreError {
-        match self {
-            Self::Store(error @ (StoreError::NotReady(_) | StoreError::Full(_) | StoreError::Refused(_)))
-                if lost =>
-            {
-                StoreError::Unreachable(format!("an answer was lost, and now: {error}"))
-            }
+        let error = match self {
             Self::Store(error) => error,
             Self::NoScript => {
                 StoreError::NotReady("the store forgets scripts as fast as it gets them".to_owned())
             }
+        };
+        match error {
+            StoreError::NotReady(_) | StoreError::Full(_) | StoreError::Refused(_) if lost => {
+                StoreError::Unreachable(format!("an answer was lost, and now: {error}"))
+            }
+            _ => error,
         }
     }
 }
 
-fn left(deadline: Monotonic) -> Duration {
+/// The time until a deadline.
+pub(super) fn left(deadline: Monotonic) -> Duration {
     deadline.saturating_duration_since(monotonic())
 }

@@ -56,8 +56,25 @@ pub(super) fn read_record(rid: u64, bytes: &[u8]) -> Option<(Job, u64)> {
     Some((job, enqueued_ms + delay_ms))
 }
 
+/// How scripts name a priority.
+pub(super) fn priority_letter(priority: Priority) -> &'static str {
+    match priority {
+        Priority::High => "h",
+        Priority::Normal => "n",
+        Priority::Low => "l",
+    }
+}
+
 /// A record as lua/enqueue.lua writes it: [`read_record`] the other way round, for a job with an id.
 pub(super) fn record_text(job: &Job, due_ms: u64) -> Vec<u8> {
+    let (mut text, rest) = record_around_id(job, due_ms);
+    text.extend_from_slice(job.id.as_str().as_bytes());
+    text.extend(rest);
+    text
+}
+
+/// As [`record_text`], what stands before the id and what stands behind it.
+pub(super) fn record_around_id(job: &Job, due_ms: u64) -> (Vec<u8>, Vec<u8>) {
     let meta = match job.meta.is_empty() {
         true => Vec::new(),
         false => serde_json::to_vec(&job.meta).unwrap_or_default(),
@@ -72,16 +89,16 @@ pub(super) fn record_text(job: &Job, due_ms: u64) -> Vec<u8> {
         meta,
         source: &job.source,
     };
-    let (mut text, after) = head.text();
+    let (before, after) = head.text();
     let delay = match due_ms.saturating_sub(job.enqueued_ms) {
         0 => String::new(),
         ms => base36(ms),
     };
-    let (id, unit, enqueued) = (&job.id, char::from(UNIT), base36(job.enqueued_ms));
-    text.extend(format!("{id}{unit}{enqueued}{unit}{delay}").bytes());
-    text.extend(after);
-    text.extend_from_slice(&job.payload);
-    text
+    let (unit, enqueued) = (char::from(UNIT), base36(job.enqueued_ms));
+    let mut rest = format!("{unit}{enqueued}{unit}{delay}").into_bytes();
+    rest.extend(after);
+    rest.extend_from_slice(&job.payload);
+    (before, rest)
 }
 
 /// What a record says of a job, but for its id, its times and its payload.

@@ -72,6 +72,7 @@ lua!(
     import,
     locate,
     log,
+    offer,
     page,
     pause,
     prune,

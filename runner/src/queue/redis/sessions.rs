@@ -29,7 +29,9 @@ impl RedisStore {
         let reply =
             self.link.script(&self.scripts.heartbeat, self.keys.globals(), &args, Repeat::Once).await?;
         let mut items = Items::of(reply)?;
-        let now_us = items.number()?;
+        let (now_us, beat) = (items.number()?, items.number()?);
+        let (beat_before, mark) = (items.text()?.parse().ok(), items.number()?);
+        let identity = items.text()?;
         let sessions = read_sessions(items.list()?)?;
         let mut recalls = Vec::new();
         let mut list = items.list()?;
@@ -37,7 +39,7 @@ impl RedisStore {
             let record = list.number()?;
             recalls.extend(read_recall(record, &list.text()?));
         }
-        Ok(Pulse { now_us, sessions, recalls })
+        Ok(Pulse { now_us, beat, beat_before, mark, identity, sessions, recalls })
     }
 
     pub(super) async fn all_sessions(&self) -> Result<Vec<SessionSeen>, StoreError> {

@@ -2,10 +2,15 @@
 //! company's own is among them; where the machine has none, as in a bare container, the public ones that
 //! the client library brings.
 
+use std::sync::OnceLock;
+
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use redis::{Client, ConnectionInfo, RedisResult, TlsCertificates};
 use rustls::RootCertStore;
+
+/// Read once: behind sentinels a client is made for each server that becomes the primary.
+static AUTHORITIES: OnceLock<Option<Vec<u8>>> = OnceLock::new();
 
 /// A client for a `rediss://` address. Does not connect.
 ///
@@ -14,7 +19,7 @@ use rustls::RootCertStore;
 pub(super) fn client(info: ConnectionInfo) -> RedisResult<Client> {
     // The library takes the process's provider; that somebody installed one before is no error.
     let _ = rustls::crypto::ring::default_provider().install_default();
-    match native_authorities() {
+    match AUTHORITIES.get_or_init(native_authorities).clone() {
         Some(pem) => Client::build_with_tls(info, TlsCertificates { client_tls: None, root_cert: Some(pem) }),
         None => Client::open(info),
     }

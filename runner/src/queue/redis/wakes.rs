@@ -1,15 +1,17 @@
 //! Wake-ups: a connection of its own that listens to what the scripts publish.
 //!
 //! Signals may be lost, and the receiver is told so with [`Wake::Missed`]: after every (re)connect, and
-//! when it did not keep up. A connection that says nothing is asked every few seconds whether it lives.
+//! when it did not keep up. A connection that says nothing is asked every few seconds whether it lives. One to a server that
+//! is not the primary any more may live for ever and say nothing: so it is left whenever the store's own had to be
+//! opened anew, for that may lead elsewhere now.
 //! A user without the channel is told of once and tried again: the permission may come, and until then the runner
 //! looks by itself.
 
 use std::time::Duration;
 
 use futures_util::StreamExt;
-use redis::Msg;
 use redis::aio::{PubSubSink, PubSubStream};
+use redis::{Msg, RedisError};
 use tokio::sync::mpsc::{self, error::TrySendError};
 use tokio::time::{sleep, timeout};
 
@@ -34,7 +36,10 @@ impl RedisStore {
 
 async fn listen(store: RedisStore, sender: mpsc::Sender<Wake>) {
     let (mut pause, mut refused) = (PAUSE_MIN, false);
+    let mut renewals = store.link.renewals();
     loop {
+        // Before the connection is opened, so that no renewal after it is missed.
+        renewals.mark_unchanged();
         let connected = tokio::select! {
             () = sender.closed() => return,
             connected = timeout(store.link.connect_timeout(), subscribe(&store)) => connected,
@@ -42,9 +47,12 @@ async fn listen(store: RedisStore, sender: mpsc::Sender<Wake>) {
         match connected {
             Ok(Ok((sink, stream))) => {
                 (pause, refused) = (PAUSE_MIN, false);
-                relay(sink, stream, &sender).await;
+                tokio::select! {
+                    () = relay(sink, stream, &sender) => {}
+                    Ok(()) = renewals.changed() => {}
+                }
             }
-            Ok(Err(error)) if error.code() == Some("NOPERM") => {
+            Ok(Err(Some(error))) if error.code() == Some("NOPERM") => {
                 if !std::mem::replace(&mut refused, true) {
                     warn_of_refusal(&store, &error);
                 }
@@ -62,13 +70,15 @@ async fn listen(store: RedisStore, sender: mpsc::Sender<Wake>) {
     }
 }
 
-async fn subscribe(store: &RedisStore) -> redis::RedisResult<(PubSubSink, PubSubStream)> {
-    let (mut sink, stream) = store.link.client().get_async_pubsub().await?.split();
+/// The error is Redis's own; `None` when no server was found.
+async fn subscribe(store: &RedisStore) -> Result<(PubSubSink, PubSubStream), Option<RedisError>> {
+    let server = store.link.server().await.map_err(|_| None)?;
+    let (mut sink, stream) = server.get_async_pubsub().await?.split();
     sink.subscribe(store.keys.wake_channel()).await?;
     Ok((sink, stream))
 }
 
-fn warn_of_refusal(store: &RedisStore, error: &redis::RedisError) {
+fn warn_of_refusal(store: &RedisStore, error: &RedisError) {
     tracing::warn!(
         store = store.link.place(),
         channel = store.keys.wake_channel(),

@@ -61,6 +61,17 @@ struct Entry {
 }
 
 fn claim(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
+    let beat = beat_of(tx, request)?;
+    if beat < request.beat {
+        return Ok(Claimed {
+            jobs: Vec::new(),
+            now_us: tx.now_us,
+            answered_us: tx.now_us,
+            next_due_ms: None,
+            damaged: 0,
+            beat,
+        });
+    }
     let (mut open, mut kinds) = open_lanes(tx, request)?;
     let mut entries = Vec::new();
     let now = tx.now_ms as i64;
@@ -78,6 +89,7 @@ fn claim(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
         left -= fair(tx, &open, &mut kinds, part, (now, horizon), left, &mut entries)?;
     }
     let (jobs, damaged) = take(tx, request, &open, &entries)?;
+    let beat = if beat > 0 && !jobs.is_empty() { show_life(tx, request)? } else { beat };
     let touched: HashSet<(usize, u8)> = entries.iter().map(|entry| (entry.of, entry.part)).collect();
     for (of, part) in touched {
         let lane = &mut open[of];
@@ -91,7 +103,20 @@ fn claim(tx: &Tx<'_>, request: &ClaimRequest) -> Result<Claimed, StoreError> {
     };
     let waited_for = open.iter().filter(|lane| !is_full(lane));
     let next_due_ms = waited_for.flat_map(|lane| &lane.heads[..parts]).flatten().min().copied();
-    Ok(Claimed { jobs, now_us: tx.now_us, answered_us: tx.now_us, next_due_ms, damaged })
+    Ok(Claimed { jobs, now_us: tx.now_us, answered_us: tx.now_us, next_due_ms, damaged, beat })
+}
+
+/// The session's beat; 0 when it is not registered.
+fn beat_of(tx: &Tx<'_>, request: &ClaimRequest) -> Result<u64, StoreError> {
+    tx.number("SELECT beat FROM sessions WHERE ns = ?1 AND session = ?2", (tx.ns, &*request.session.0))
+}
+
+/// A claim that takes jobs counts its session's beat up, so that it shows when it is lost. The beat then.
+fn show_life(tx: &Tx<'_>, request: &ClaimRequest) -> Result<u64, StoreError> {
+    tx.number(
+        "UPDATE sessions SET beat = beat + 1 WHERE ns = ?1 AND session = ?2 RETURNING beat",
+        (tx.ns, &*request.session.0),
+    )
 }
 
 /// The lanes of the request that exist and are not paused, in its order, and their kinds.

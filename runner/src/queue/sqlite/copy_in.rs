@@ -10,6 +10,7 @@ use super::rows::{End, JobRow, PastRow, Waiting, letter_of, part_of, priority_nu
 use super::state::{Held, entry};
 use super::tx::{LaneNumbers, Tx};
 use crate::effects::StateEntry;
+use crate::job::Job;
 use crate::names::JobId;
 use crate::queue::checks::generated_record;
 use crate::queue::copy::{
@@ -108,7 +109,7 @@ impl<'a> Import<'a> {
             return Ok(Imported::Before);
         }
         let (record, place) = (self.stretches.place(exported.record), self.stretches.place(exported.place));
-        insert(tx, record, lane, exported)?;
+        insert(tx, record, lane, job, exported.due_ms, true)?;
         take_id(tx, lane.queue, &job.id, Some(record))?;
         for log in &exported.logs {
             tx.exec("INSERT OR REPLACE INTO logs VALUES (?1, ?2, ?3)", (record, log.attempt, &log.text))?;
@@ -192,13 +193,14 @@ impl<'a> Import<'a> {
         }
         let before = known(tx, &self.source, name)?;
         let mut added = before.iter().flat_map(|text| text.split(' ')).map(|n| n.parse().unwrap_or(0));
-        let added: [u64; 3] = std::array::from_fn(|_| added.next().unwrap_or(0));
-        let more: [u64; 3] = std::array::from_fn(|i| exported.totals[i].saturating_sub(added[i]));
+        let added: [u64; 4] = std::array::from_fn(|_| added.next().unwrap_or(0));
+        let more: [u64; 4] = std::array::from_fn(|i| exported.totals[i].saturating_sub(added[i]));
         tx.exec(
-            "UPDATE queues SET enqueued = enqueued + ?2, completed = completed + ?3, failed = failed + ?4 WHERE queue = ?1",
-            (queue, more[0], more[1], more[2]),
+            "UPDATE queues SET enqueued = enqueued + ?2, completed = completed + ?3, failed = failed + ?4, \
+             dropped = dropped + ?5 WHERE queue = ?1",
+            (queue, more[0], more[1], more[2], more[3]),
         )?;
-        let totals: Vec<String> = (0..3).map(|i| (added[i] + more[i]).to_string()).collect();
+        let totals: Vec<String> = (0..4).map(|i| (added[i] + more[i]).to_string()).collect();
         remember(tx, &self.source, name, &totals.join(" "))?;
         if before.is_some() {
             return Ok(Imported::There);
@@ -259,8 +261,15 @@ fn take_id(tx: &Tx<'_>, queue: i64, id: &JobId, record: Option<u64>) -> Result<(
     Ok(())
 }
 
-fn insert(tx: &Tx<'_>, record: u64, lane: LaneNumbers, exported: &ExportedJob) -> Result<(), StoreError> {
-    let job = &exported.job;
+/// Puts a job's row in that has been in a store before; `given` when its id does not follow from its record.
+pub(super) fn insert(
+    tx: &Tx<'_>,
+    record: u64,
+    lane: LaneNumbers,
+    job: &Job,
+    due_ms: u64,
+    given: bool,
+) -> Result<(), StoreError> {
     let meta = match job.meta.is_empty() {
         true => None,
         false => {
@@ -269,14 +278,15 @@ fn insert(tx: &Tx<'_>, record: u64, lane: LaneNumbers, exported: &ExportedJob) -
     };
     tx.exec(
         "INSERT INTO jobs (record, lane, id, given, priority, enqueued_ms, due_ms, max_attempts, timeout_ms, meta, \
-         traceparent, source, payload) VALUES (?1, ?2, ?3, 1, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
+         traceparent, source, payload) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)",
         rusqlite::params![
             record,
             lane.lane,
             job.id.as_str(),
+            given,
             priority_number(job.priority),
             job.enqueued_ms,
-            exported.due_ms,
+            due_ms,
             job.max_attempts,
             job.timeout_ms,
             meta,

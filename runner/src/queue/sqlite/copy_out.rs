@@ -159,10 +159,10 @@ fn ids(tx: &Tx<'_>, (queue, id): (i64, String)) -> Result<Page<Exported>, StoreE
 
 fn queues(tx: &Tx<'_>) -> Result<Page<Exported>, StoreError> {
     let rows = tx.rows(
-        "SELECT queue, name, paused, enqueued, completed, failed FROM queues WHERE ns = ?1 ORDER BY name",
+        "SELECT queue, name, paused, enqueued, completed, failed, dropped FROM queues WHERE ns = ?1 ORDER BY name",
         [tx.ns],
         |row| {
-            let totals: [u64; 3] = [row.get(3)?, row.get(4)?, row.get(5)?];
+            let totals: [u64; 4] = [row.get(3)?, row.get(4)?, row.get(5)?, row.get(6)?];
             Ok((row.get::<_, i64>(0)?, row.get::<_, String>(1)?, row.get::<_, bool>(2)?, totals))
         },
     )?;

@@ -88,7 +88,7 @@ fn count(tx: &Tx<'_>) -> Result<Counts, StoreError> {
 
 fn queues(tx: &Tx<'_>) -> Result<BTreeMap<Name, (i64, QueueCounts)>, StoreError> {
     let rows = tx.rows(
-        "SELECT queue, name, paused, enqueued, completed, failed FROM queues WHERE ns = ?1",
+        "SELECT queue, name, paused, enqueued, completed, failed, dropped FROM queues WHERE ns = ?1",
         [tx.ns],
         |row| {
             let Ok(queue) = Name::new(&row.get::<_, String>(1)?) else { return Ok(None) };
@@ -97,6 +97,7 @@ fn queues(tx: &Tx<'_>) -> Result<BTreeMap<Name, (i64, QueueCounts)>, StoreError>
                 enqueued_total: row.get(3)?,
                 completed_total: row.get(4)?,
                 failed_total: row.get(5)?,
+                dead_dropped_total: row.get(6)?,
                 ..QueueCounts::none(queue.clone())
             };
             Ok(Some((queue, (row.get(0)?, counts))))
@@ -133,6 +134,14 @@ fn leases(tx: &Tx<'_>) -> Result<HashMap<i64, (u64, u64)>, StoreError> {
     Ok(rows.into_iter().collect())
 }
 
+/// By queue, the dead letters that limits have ever dropped.
+fn dead_dropped(tx: &Tx<'_>) -> Result<Vec<(Name, u64)>, StoreError> {
+    let rows = tx.rows("SELECT name, dropped FROM queues WHERE ns = ?1", [tx.ns], |row| {
+        Ok((row.get::<_, String>(0)?, row.get(1)?))
+    })?;
+    Ok(rows.into_iter().filter_map(|(name, dropped)| Some((Name::new(&name).ok()?, dropped))).collect())
+}
+
 /// Removes finished jobs and remembered ids whose time is over, and gives room back to the disk, up to a bound.
 fn prune(tx: &Tx<'_>) -> Result<Pruned, StoreError> {
     let mut pruned = Pruned::default();
@@ -148,6 +157,7 @@ fn prune(tx: &Tx<'_>) -> Result<Pruned, StoreError> {
     }
     trim_memory(tx, IdMemory::default().bytes, newly_remembered + 100)?;
     trim_signals(tx)?;
+    pruned.dead_dropped = dead_dropped(tx)?;
     pruned.more = pruned.jobs >= PRUNE_JOBS || pruned.ids >= PRUNE_JOBS;
     let free = tx
         .connection()

@@ -221,20 +221,7 @@ impl<'a> Batch<'a> {
 
     /// Makes a chosen id lead to a record.
     fn bind(&mut self, lane: LaneNumbers, id: &JobId, record: u64) -> Result<(), StoreError> {
-        let tx = self.tx;
-        let forgotten = tx.exec(
-            "DELETE FROM ids WHERE queue = ?1 AND id = ?2 AND record IS NULL",
-            (lane.queue, id.as_str()),
-        )?;
-        count_remembered(tx, -(forgotten as i64), id.as_str())?;
-        tx.exec(
-            "INSERT OR REPLACE INTO ids (queue, id, record, ns) VALUES (?1, ?2, ?3, ?4)",
-            (lane.queue, id.as_str(), record, tx.ns),
-        )?;
-        if generated_record(id).is_some() {
-            tx.exec("UPDATE namespaces SET lookalikes = 1 WHERE ns = ?1", [tx.ns])?;
-            self.lookalikes = true;
-        }
+        self.lookalikes |= bind_id(self.tx, lane, id, record)?;
         Ok(())
     }
 
@@ -314,6 +301,22 @@ impl<'a> Batch<'a> {
         let state = if due_ms <= self.tx.now_ms { State::Ready } else { State::Scheduled };
         Enqueued { id, disposition, state, due_ms }
     }
+}
+
+/// Makes a chosen id lead to a record. Whether it looks like one that the store makes.
+pub(super) fn bind_id(tx: &Tx<'_>, lane: LaneNumbers, id: &JobId, record: u64) -> Result<bool, StoreError> {
+    let forgotten = tx
+        .exec("DELETE FROM ids WHERE queue = ?1 AND id = ?2 AND record IS NULL", (lane.queue, id.as_str()))?;
+    count_remembered(tx, -(forgotten as i64), id.as_str())?;
+    tx.exec(
+        "INSERT OR REPLACE INTO ids (queue, id, record, ns) VALUES (?1, ?2, ?3, ?4)",
+        (lane.queue, id.as_str(), record, tx.ns),
+    )?;
+    let lookalike = generated_record(id).is_some();
+    if lookalike {
+        tx.exec("UPDATE namespaces SET lookalikes = 1 WHERE ns = ?1", [tx.ns])?;
+    }
+    Ok(lookalike)
 }
 
 fn insert_job(

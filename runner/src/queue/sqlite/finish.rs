@@ -59,6 +59,8 @@ struct Batch {
     added: u64,
     bytes: u64,
     remembered: u64,
+    /// Dead letters that are not kept for want of room.
+    dropped: u64,
     policy: Policy,
 }
 
@@ -74,10 +76,11 @@ impl Finished {
     ) -> Result<(), StoreError> {
         let letter = letter_of(state);
         let forget_ms = tx.now_ms + policy.memory.age_ms.min(FOR_EVER_MS);
-        let fresh = Batch { added: 0, bytes: 0, remembered: 0, policy };
+        let fresh = Batch { added: 0, bytes: 0, remembered: 0, dropped: 0, policy };
         let batch = self.0.entry((job.queue, letter)).or_insert(fresh);
         batch.policy = policy;
         if policy.keeps_nothing() {
+            batch.dropped += u64::from(state == State::Dead && policy.retention.age_ms != Some(0));
             let memory = Memory { state: letter, due_ms: past.due_ms, forget_ms };
             batch.remembered += drop_record(tx, job.record, job.queue, job.given_id, Some(memory))?;
             return Ok(());
@@ -101,6 +104,7 @@ impl Finished {
         let (mut remembered, mut memory_bytes) = (0, u64::MAX);
         for ((queue, letter), batch) in self.0 {
             remembered += batch.remembered;
+            count_dropped(tx, queue, batch.dropped)?;
             memory_bytes = memory_bytes.min(batch.policy.memory.bytes);
             if batch.added > 0 {
                 count_kept(tx, queue, letter, batch.added as i64, batch.bytes as i64)?;
@@ -109,6 +113,14 @@ impl Finished {
         }
         if remembered > 0 { trim_memory(tx, memory_bytes, remembered) } else { Ok(()) }
     }
+}
+
+/// Counts dead letters that a limit in number or bytes took before their age was over: nobody has seen to them.
+fn count_dropped(tx: &Tx<'_>, queue: i64, dropped: u64) -> Result<(), StoreError> {
+    if dropped == 0 {
+        return Ok(());
+    }
+    tx.exec("UPDATE queues SET dropped = dropped + ?2 WHERE queue = ?1", (queue, dropped)).map(drop)
 }
 
 /// Adds to what a queue keeps of a state.
@@ -143,13 +155,17 @@ fn trim_kept(tx: &Tx<'_>, queue: i64, letter: &str, batch: &Batch) -> Result<u64
         return Ok(0);
     }
     let mut gone = Gone::default();
+    let mut dropped = 0;
     for old in oldest(tx, queue, letter, 2 * batch.added + 10)? {
         if !over(jobs, bytes) {
             break;
         }
         (jobs, bytes) = (jobs.saturating_sub(1), bytes.saturating_sub(old.bytes));
+        dropped +=
+            u64::from(letter == letter_of(State::Dead) && old.expire_ms.is_none_or(|at| at > tx.now_ms));
         gone.drop(tx, old)?;
     }
+    count_dropped(tx, queue, dropped)?;
     gone.count(tx)
 }
 
@@ -161,10 +177,11 @@ pub(super) struct Old {
     state: String,
     bytes: u64,
     due_ms: u64,
+    expire_ms: Option<u64>,
     forget_ms: u64,
 }
 
-const OLD_COLUMNS: &str = "SELECT record, queue, state, bytes, due_ms, forget_ms";
+const OLD_COLUMNS: &str = "SELECT record, queue, state, bytes, due_ms, expire_ms, forget_ms";
 
 fn read_old(row: &rusqlite::Row<'_>) -> rusqlite::Result<Old> {
     Ok(Old {
@@ -173,7 +190,8 @@ fn read_old(row: &rusqlite::Row<'_>) -> rusqlite::Result<Old> {
         state: row.get(2)?,
         bytes: row.get(3)?,
         due_ms: row.get(4)?,
-        forget_ms: row.get(5)?,
+        expire_ms: row.get(5)?,
+        forget_ms: row.get(6)?,
     })
 }
 
@@ -203,6 +221,7 @@ impl Old {
             state: past.state.clone(),
             bytes: end.bytes,
             due_ms: past.due_ms,
+            expire_ms: end.expire_ms,
             forget_ms: end.forget_ms,
         })
     }
@@ -218,7 +237,7 @@ pub(super) struct Gone {
 impl Gone {
     /// Removes a job with all that belongs to it.
     pub(super) fn drop(&mut self, tx: &Tx<'_>, old: Old) -> Result<(), StoreError> {
-        let Old { record, queue, state, bytes, due_ms, forget_ms } = old;
+        let Old { record, queue, state, bytes, due_ms, forget_ms, expire_ms: _ } = old;
         let id: Option<String> =
             tx.row("SELECT id FROM jobs WHERE record = ?1 AND given = 1", [record], |row| row.get(0))?;
         let memory = Memory { state: &state, due_ms, forget_ms };

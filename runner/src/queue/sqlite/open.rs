@@ -16,7 +16,8 @@ use crate::queue::StoreError;
 /// Marks the file as ours, in its header: "Hour".
 const APPLICATION_ID: i32 = 0x486f_7572;
 /// What takes a database from one version to the next, from 0, which is an empty file.
-pub(super) const MIGRATIONS: [&str; 2] = [include_str!("schema.sql"), include_str!("schema_2.sql")];
+pub(super) const MIGRATIONS: [&str; 3] =
+    [include_str!("schema.sql"), include_str!("schema_2.sql"), include_str!("schema_3.sql")];
 /// Prepared statements that a connection keeps.
 const STATEMENTS_KEPT: usize = 160;
 /// What the log is cut back to after a checkpoint, in bytes: it does not stay at its largest.

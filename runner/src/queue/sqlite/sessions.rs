@@ -30,13 +30,27 @@ impl SqliteStore {
         let pulse = self
             .link
             .write(Promise::Loose, move |tx| {
-                // A first beat is the time, so that an entry deleted by hand does not come back with one that somebody has seen.
-                tx.exec(
-                    "INSERT INTO sessions (ns, session, beat, beat_ms, runner, info) VALUES (?1, ?2, ?3, ?3, ?4, ?5) \
-                     ON CONFLICT DO UPDATE SET beat = beat + 1, beat_ms = ?3, runner = ?4, info = ?5",
-                    (tx.ns, &*session.0, tx.now_ms, name, json),
+                let beat_before = tx.row(
+                    "SELECT beat FROM sessions WHERE ns = ?1 AND session = ?2",
+                    (tx.ns, &*session.0),
+                    |row| row.get::<_, u64>(0),
                 )?;
-                Ok(Pulse { now_us: tx.now_us, sessions: pulse_sessions(tx)?, recalls: recalls(tx, &session)? })
+                // A first beat is the time, so that an entry deleted by hand does not come back with one that somebody has seen.
+                let beat = beat_before.map_or(tx.now_ms, |beat| beat + 1);
+                tx.exec(
+                    "INSERT INTO sessions (ns, session, beat, beat_ms, runner, info) VALUES (?1, ?2, ?6, ?3, ?4, ?5) \
+                     ON CONFLICT DO UPDATE SET beat = ?6, beat_ms = ?3, runner = ?4, info = ?5",
+                    (tx.ns, &*session.0, tx.now_ms, name, json, beat),
+                )?;
+                Ok(Pulse {
+                    now_us: tx.now_us,
+                    beat,
+                    beat_before,
+                    mark: tx.next_number()?,
+                    identity: identity(tx)?,
+                    sessions: pulse_sessions(tx)?,
+                    recalls: recalls(tx, &session)?,
+                })
             })
             .await?;
         // Runners tie their clock to this: by now is closer than by the beginning of the call.
@@ -85,6 +99,14 @@ impl SqliteStore {
             })
             .await
     }
+}
+
+/// The store's name; empty when nobody has asked for it yet.
+fn identity(tx: &Tx<'_>) -> Result<String, StoreError> {
+    let name = tx.row("SELECT identity FROM namespaces WHERE ns = ?1", [tx.ns], |row| {
+        row.get::<_, Option<String>>(0)
+    })?;
+    Ok(name.flatten().unwrap_or_default())
 }
 
 fn registered(tx: &Tx<'_>) -> Result<Vec<SessionSeen>, StoreError> {

@@ -40,6 +40,12 @@ impl Model {
         for job in &claimed.jobs {
             self.take(job, now_ms);
         }
+        let beat = self.sessions.get_mut(&request.session);
+        let beat = beat.map_or(0, |beat| {
+            *beat += u64::from(!claimed.jobs.is_empty());
+            *beat
+        });
+        ensure!(claimed.beat == beat, "the beat is {}, expected {beat}", claimed.beat);
         let open: Vec<&LaneClaim> = open.into_iter().filter(|of| rooms.left(&of.lane.kind) > 0).collect();
         let next = self.next_due(&open, request.suspect && suspects.is_empty());
         ensure!(claimed.next_due_ms == next, "next_due_ms is {:?}, expected {next:?}", claimed.next_due_ms);

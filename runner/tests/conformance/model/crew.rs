@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use hourhand::queue::{JobRef, LeaseSeen, SessionId};
+use hourhand::queue::{ClaimedJob, JobRef, LeaseSeen, SessionId};
 
 use super::ops::{Answer, Op};
 use super::state::{Key, Model};
@@ -26,6 +26,8 @@ pub(super) struct Crew {
     pub(super) lost: Vec<SessionId>,
     /// Leases that are none any more, or will be none soon.
     pub(super) old: VecDeque<LeaseSeen>,
+    /// Jobs that were claimed some time.
+    pub(super) claimed: VecDeque<ClaimedJob>,
     /// Ids that the store made.
     pub(super) made: VecDeque<Key>,
     /// The job that operators look after at present.
@@ -39,6 +41,7 @@ impl Crew {
             runners: Vec::new(),
             lost: Vec::new(),
             old: VecDeque::new(),
+            claimed: VecDeque::new(),
             made: VecDeque::new(),
             favourite: None,
             born: 0,
@@ -77,7 +80,8 @@ impl Crew {
     /// Remembers what a step used, for others to use it again. `model` is as it was before the step.
     pub(super) fn remember(&mut self, op: &Op, answer: &Answer, model: &Model) {
         match (op, answer) {
-            (Op::Claim(request), Answer::Claimed(_)) => {
+            (Op::Claim(request), Answer::Claimed(claimed)) => {
+                self.claimed.extend(claimed.jobs.iter().cloned());
                 let used = (request.due_max + request.ahead_max) as u64;
                 let of_session = |runner: &&mut Runner| runner.session == request.session;
                 if let Some(runner) = self.runners.iter_mut().find(of_session) {
@@ -97,6 +101,9 @@ impl Crew {
         }
         while self.old.len() > OLD_MAX {
             self.old.pop_front();
+        }
+        while self.claimed.len() > OLD_MAX {
+            self.claimed.pop_front();
         }
         while self.made.len() > OLD_MAX {
             self.made.pop_front();

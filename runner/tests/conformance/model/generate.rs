@@ -4,7 +4,7 @@ use hourhand::effects::Progress;
 use hourhand::job::{DELAY_MS_MAX, Due, NewJob, State};
 use hourhand::names::{JobId, Name};
 use hourhand::queue::{
-    BATCH_MAX, ClaimRequest, JobRef, Lane, LaneClaim, LeaseSeen, ListQuery, LogWrite, Retention,
+    BATCH_MAX, ClaimRequest, ClaimedJob, JobRef, Lane, LaneClaim, LeaseSeen, ListQuery, LogWrite, Retention,
 };
 
 use super::crew::Crew;
@@ -39,7 +39,8 @@ pub(super) fn next(random: &mut Random, model: &Model, crew: &mut Crew, now_ms: 
         64 => super::generate_effects::by_hand(random),
         65..=66 => Op::Heartbeat(crew.session(random)),
         67 => Op::EndSession(crew.session(random)),
-        68..=71 => reclaim(random, model, crew),
+        68..=70 => reclaim(random, model, crew),
+        71 => Op::Offer(offers(random, model, crew)),
         72..=75 => Op::Cancel(jobs(random, model, crew, 3), retention(random)),
         76..=79 => Op::Reschedule(job(random, model, crew), due(random, now_ms)),
         80..=84 => Op::Requeue(jobs(random, model, crew, 5)),
@@ -162,6 +163,7 @@ fn claim(random: &mut Random, model: &Model, crew: &Crew) -> ClaimRequest {
         look_ahead_ms: random.pick(&[0, 5, 20, 2 * FAR_MS]),
         suspect: random.below(3) > 0,
         first_token: runner.next_token,
+        beat: 0,
     }
 }
 
@@ -207,6 +209,25 @@ fn reclaim(random: &mut Random, model: &Model, crew: &Crew) -> Op {
     }
     leases.truncate(BATCH_MAX);
     Op::Reclaim(leases, retention(random))
+}
+
+/// Jobs that somebody had in his hand some time, each once, as if the store had lost something since. One that waits is due when it
+/// was: a runner's word on that counts, and is not shown while it holds the job.
+fn offers(random: &mut Random, model: &Model, crew: &Crew) -> Vec<ClaimedJob> {
+    let all: Vec<&ClaimedJob> = crew.claimed.iter().collect();
+    let mut offers: Vec<ClaimedJob> = Vec::new();
+    for _ in 0..1 + random.below(5) {
+        if all.is_empty() {
+            break;
+        }
+        let one = random.pick(&all);
+        let key = (one.job.queue.clone(), one.job.id.clone());
+        let moved = model.jobs.get(&key).is_some_and(|job| job.waits() && job.due() != one.due_ms);
+        if !moved && offers.iter().all(|other| other.job.id != one.job.id) {
+            offers.push(one.clone());
+        }
+    }
+    offers
 }
 
 fn query(random: &mut Random, now_ms: u64) -> ListQuery {

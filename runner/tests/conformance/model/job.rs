@@ -5,7 +5,7 @@ use bytes::Bytes;
 use hourhand::effects::Progress;
 use hourhand::job::{CRASHES_MAX, Job, JobView, MAX_ATTEMPTS_DEFAULT, NewJob, State};
 use hourhand::names::JobId;
-use hourhand::queue::{Lane, Lease, RecallAction, SessionId};
+use hourhand::queue::{ClaimedJob, Lane, Lease, RecallAction, SessionId};
 
 use super::life::Life;
 use super::window::Window;
@@ -108,6 +108,20 @@ impl ModelJob {
             result: None,
             logs: Vec::new(),
         }
+    }
+
+    /// A job that a runner had in its hand and the store did not know any more.
+    pub(super) fn made_again(offered: &ClaimedJob, record: u64, order: u64, now: Window) -> Self {
+        let asked = NewJob::new(offered.job.kind.clone());
+        let enqueued = Window::exact(offered.job.enqueued_ms);
+        let mut job = Self::new(&asked, &offered.job.id, offered.due_ms, order, enqueued);
+        job.job = offered.job.clone();
+        let made = format!("{record}-");
+        job.explicit = !offered.job.id.as_str().starts_with(&made);
+        (job.attempt, job.max) = (offered.attempt - 1, Some(offered.max_attempts));
+        job.crashes = offered.crashes;
+        job.life.restored(job.attempt, now);
+        job
     }
 
     pub(super) fn lane(&self) -> Lane {

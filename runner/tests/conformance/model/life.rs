@@ -156,6 +156,11 @@ impl Life {
         self.tell("rescheduled", attempt, now.micros());
     }
 
+    /// It was lost and made again.
+    pub(super) fn restored(&mut self, attempt: u32, now: Window) {
+        self.tell("restored", attempt, now.micros()).message = Message::Any;
+    }
+
     pub(super) fn requeued(&mut self, now: Window) {
         self.tell("requeued", 0, now.micros());
         (self.started_us, self.ended_us, self.lateness_us) = (None, None, None);

@@ -28,7 +28,9 @@ impl Model {
         let seen: Vec<&Name> = counts.queues.iter().map(|queue| &queue.queue).collect();
         ensure!(seen.iter().copied().eq(queues.iter().copied()), "queues are {seen:?}, expected {queues:?}");
         for seen in &counts.queues {
-            let expected = self.queue_counts(&seen.queue, counts.now_ms);
+            let mut expected = self.queue_counts(&seen.queue, counts.now_ms);
+            let (least, most) = self.totals.get(&seen.queue).map(|totals| totals.dropped).unwrap_or_default();
+            expected.dead_dropped_total = seen.dead_dropped_total.clamp(least, most);
             let mut seen = seen.clone();
             seen.kinds.sort_unstable();
             ensure!(seen == expected, "at {}: {seen:?}, expected {expected:?}", counts.now_ms);
@@ -52,6 +54,7 @@ impl Model {
             enqueued_total: totals.enqueued,
             completed_total: totals.completed,
             failed_total: totals.failed,
+            dead_dropped_total: totals.dropped.0,
         };
         for (_, job) in self.jobs.iter().filter(|(key, _)| key.0 == *queue) {
             match job.states(Window::exact(now_ms))[0] {

@@ -130,7 +130,11 @@ impl Model {
         let own = pulse.sessions.iter().find(|seen| seen.session == *session);
         let own = own.context("the session does not see itself")?;
         let before = self.sessions.insert(session.clone(), own.beat);
-        ensure!(before != Some(own.beat), "the beat stayed {}", own.beat);
+        ensure!(before.is_none_or(|before| own.beat == before + 1), "from {before:?} to {}", own.beat);
+        let told = (pulse.beat, pulse.beat_before);
+        ensure!(told == (own.beat, before), "told {told:?}, expected {:?}", (own.beat, before));
+        ensure!(pulse.mark > self.mark, "mark {} after {}", pulse.mark, self.mark);
+        self.mark = pulse.mark;
         let holders = self.jobs.values().filter_map(|job| Some(job.taken()?.lease.session.clone()));
         let expected: std::collections::BTreeSet<_> = self.sessions.keys().cloned().chain(holders).collect();
         let seen: Vec<_> = pulse.sessions.iter().map(|seen| seen.session.clone()).collect();

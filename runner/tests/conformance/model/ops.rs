@@ -6,11 +6,11 @@ use hourhand::effects::StateFound;
 use hourhand::job::{Due, JobView, NewJob};
 use hourhand::names::{JobId, Name};
 use hourhand::queue::{
-    AttemptLog, ClaimRequest, Claimed, Enqueued, JobRef, LeaseSeen, ListQuery, LogWrite, Pruned, Pulse,
-    Reclaimed, Retention, SessionId, Settled, Settlement, Store, StoreError, Verdict,
+    AttemptLog, ClaimRequest, Claimed, ClaimedJob, Enqueued, JobRef, LeaseSeen, ListQuery, LogWrite, Offered,
+    Pruned, Pulse, Reclaimed, Retention, SessionId, Settled, Settlement, Store, StoreError, Verdict,
 };
 
-use crate::bed::{info, list_all};
+use crate::bed::{info, leases, list_all};
 
 /// Most calls that one purge or prune of a small store takes.
 const CALLS_MAX: usize = 50;
@@ -25,6 +25,7 @@ pub(super) enum Op {
     Heartbeat(SessionId),
     EndSession(SessionId),
     Reclaim(Vec<LeaseSeen>, Retention),
+    Offer(Vec<ClaimedJob>),
     Cancel(Vec<JobRef>, Retention),
     Reschedule(JobRef, Due),
     Requeue(Vec<JobRef>),
@@ -59,6 +60,8 @@ pub(super) enum Answer {
     Settled(Vec<Settled>),
     Pulse(Pulse),
     Reclaimed(Reclaimed),
+    /// With all leases as they were a moment later.
+    Offered(Vec<Offered>, Vec<LeaseSeen>),
     Verdicts(Vec<Verdict>),
     Purged(u64, bool),
     Pruned(Pruned),
@@ -97,6 +100,10 @@ async fn ask(store: &dyn Store, op: &Op) -> Result<Answer, StoreError> {
             Answer::Nothing
         }
         Op::Reclaim(leases, dead) => Answer::Reclaimed(store.reclaim(leases, *dead).await?),
+        Op::Offer(jobs) => {
+            let offered = store.offer(jobs).await?;
+            Answer::Offered(offered, leases(store).await)
+        }
         Op::Cancel(jobs, retention) => Answer::Verdicts(store.cancel(jobs, *retention).await?),
         Op::Reschedule(job, due) => Answer::Verdicts(vec![store.reschedule(job, *due).await?]),
         Op::Requeue(jobs) => Answer::Verdicts(store.requeue(jobs).await?),

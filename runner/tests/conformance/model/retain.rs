@@ -26,6 +26,9 @@ impl Model {
             forget: now.plus(memory.age_ms),
         });
         if [kept.age_ms, kept.count, kept.bytes].contains(&Some(0)) {
+            if state == State::Dead && kept.age_ms != Some(0) {
+                self.dropped(&key.0, 1, 1);
+            }
             self.drop_finished(key, now);
             return;
         }
@@ -88,10 +91,20 @@ impl Model {
                 .trimmed(&queue, state, left, added, kept)
                 .with_context(|| format!("retention of {state} jobs of {queue} by {kept:?}"))?;
             for key in gone {
+                let expire = self.jobs.get(&key).and_then(|job| job.finished()?.expire);
+                let early = |at: fn(Window) -> u64, now: u64| u64::from(expire.is_none_or(|e| at(e) > now));
+                if state == State::Dead {
+                    self.dropped(&queue, early(|e| e.lo, now.hi), early(|e| e.hi, now.lo));
+                }
                 self.drop_finished(&key, now);
             }
         }
         Ok(())
+    }
+
+    fn dropped(&mut self, queue: &Name, least: u64, most: u64) {
+        let dropped = &mut self.totals.entry(queue.clone()).or_default().dropped;
+        *dropped = (dropped.0 + least, dropped.1 + most);
     }
 
     fn trimmed(

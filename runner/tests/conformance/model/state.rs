@@ -26,6 +26,8 @@ pub(super) struct Totals {
     pub(super) enqueued: u64,
     pub(super) completed: u64,
     pub(super) failed: u64,
+    /// Dead letters dropped by a limit, at least and at most: of one whose time is over just then nobody can tell.
+    pub(super) dropped: (u64, u64),
 }
 
 /// An id whose job has ended and is gone.
@@ -50,6 +52,8 @@ pub(super) struct Model {
     pub(super) buckets: BTreeMap<Name, BTreeMap<String, ModelEntry>>,
     /// The last version that was seen of each key that ever was.
     pub(super) versions: BTreeMap<(Name, String), u64>,
+    /// The highest mark that a heartbeat has told.
+    pub(super) mark: u64,
     /// Those that are registered, with their last beat.
     pub(super) sessions: BTreeMap<SessionId, u64>,
     /// What this step added to each finished index, and what may be kept there.
@@ -132,6 +136,7 @@ impl Model {
             (Op::Reclaim(leases, dead), Answer::Reclaimed(answer)) => {
                 self.reclaim(leases, *dead, answer, now)
             }
+            (Op::Offer(jobs), Answer::Offered(answers, leases)) => self.offer(jobs, answers, leases, now),
             (Op::Cancel(jobs, retention), Answer::Verdicts(verdicts)) => {
                 self.each(jobs, verdicts, |model, key| model.cancel(key, *retention, now))
             }
@@ -231,6 +236,9 @@ impl Model {
             }
             (Op::Cancel(jobs, _) | Op::Requeue(jobs) | Op::Delete(jobs), _) => {
                 keys.extend(jobs.iter().map(key_of));
+            }
+            (Op::Offer(jobs), _) => {
+                keys.extend(jobs.iter().map(|of| (of.job.queue.clone(), of.job.id.clone())));
             }
             (Op::Reschedule(job, _), _) => keys.extend([key_of(job)]),
             (Op::Refused(op), _) => return self.touched(op, answer),

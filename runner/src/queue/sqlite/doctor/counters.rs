@@ -114,7 +114,7 @@ fn remembered(tx: &Tx<'_>, sight: &mut Sight) -> Result<(), StoreError> {
 /// What counts for ever cannot be counted again: it only must not be below 0.
 fn totals(tx: &Tx<'_>, sight: &mut Sight) -> Result<(), StoreError> {
     let wrong = tx.rows(
-        "SELECT name FROM queues WHERE ns = ?1 AND (enqueued < 0 OR completed < 0 OR failed < 0) \
+        "SELECT name FROM queues WHERE ns = ?1 AND (enqueued < 0 OR completed < 0 OR failed < 0 OR dropped < 0) \
          UNION ALL SELECT '' FROM namespaces WHERE ns = ?1 AND stale < 0",
         [tx.ns],
         |row| row.get::<_, String>(0),
@@ -123,8 +123,8 @@ fn totals(tx: &Tx<'_>, sight: &mut Sight) -> Result<(), StoreError> {
         sight.found("counter", format!("totals of {queue}"), "some is below 0", "started anew at 0")?;
         if sight.repair {
             tx.exec(
-                "UPDATE queues SET enqueued = max(enqueued, 0), completed = max(completed, 0), failed = max(failed, 0) \
-                 WHERE ns = ?1",
+                "UPDATE queues SET enqueued = max(enqueued, 0), completed = max(completed, 0), failed = max(failed, 0), \
+                 dropped = max(dropped, 0) WHERE ns = ?1",
                 [tx.ns],
             )?;
             tx.exec("UPDATE namespaces SET stale = max(stale, 0) WHERE ns = ?1", [tx.ns])?;
