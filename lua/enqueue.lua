@@ -337,6 +337,9 @@ end
 -- Decide. `touched` jobs are written afterwards, each once, as it is then.
 local enqueued36 = base36(NOW_MS)
 local sequence = tonumber(redis.call('GET', SEQ) or '0')
+if not sequence then
+  fail('HOURHAND_WRONGTYPE', SEQ .. ' is not ours')
+end
 local created, touched, reply, marks_lookalike = 0, {}, {}, false
 
 local function next_order()

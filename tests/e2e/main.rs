@@ -28,6 +28,7 @@ mod doctor_smoke;
 mod effects;
 mod embedded;
 mod exactly_once;
+mod faults;
 mod first_job;
 mod half_dead;
 mod half_open;

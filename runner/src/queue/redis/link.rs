@@ -186,31 +186,42 @@ impl Link {
             }
             cmd
         };
-        let mut done = self.send(&build("EVALSHA", &script.sha), repeat, deadline).await;
+        let mut lost = false;
+        let mut done = self.send(&build("EVALSHA", &script.sha), repeat, deadline, &mut lost).await;
         if matches!(done, Err(Failed::NoScript)) {
             tracing::debug!(script = script.name, "the store does not know the script yet");
-            done = self.send(&build("EVAL", &script.body), repeat, deadline).await;
+            done = self.send(&build("EVAL", &script.body), repeat, deadline, &mut lost).await;
         }
         match done {
             Ok(sent) => Ok(sent),
             Err(Failed::Foreign(error)) => {
-                Err(self.named(keys.iter().map(AsRef::as_ref), error, deadline).await)
+                let error = self.named(keys.iter().map(AsRef::as_ref), error, deadline).await;
+                Err(after_loss(error, lost))
             }
-            Err(failed) => Err(failed.into_store()),
+            Err(failed) => Err(failed.into_store(lost)),
         }
     }
 
     /// Runs a plain command.
     pub(super) async fn command(&self, cmd: &Cmd, repeat: Repeat) -> Result<Value, StoreError> {
-        let deadline = self.deadline();
-        match self.send(cmd, repeat, deadline).await {
+        let (deadline, mut lost) = (self.deadline(), false);
+        match self.send(cmd, repeat, deadline, &mut lost).await {
             Ok(sent) => Ok(sent.value),
-            Err(Failed::Foreign(error)) => Err(self.named(foreign::words(cmd), error, deadline).await),
-            Err(failed) => Err(failed.into_store()),
+            Err(Failed::Foreign(error)) => {
+                Err(after_loss(self.named(foreign::words(cmd), error, deadline).await, lost))
+            }
+            Err(failed) => Err(failed.into_store(lost)),
         }
     }
 
-    async fn send(&self, cmd: &Cmd, mut repeat: Repeat, deadline: Monotonic) -> Result<Sent, Failed> {
+    /// Sets `lost` when a connection ended with an answer under way: the call may have been done.
+    async fn send(
+        &self,
+        cmd: &Cmd,
+        mut repeat: Repeat,
+        deadline: Monotonic,
+        lost: &mut bool,
+    ) -> Result<Sent, Failed> {
         loop {
             let (number, mut connection) = self.connection(deadline).await.map_err(Failed::Store)?;
             let unanswered = self.unanswered(number);
@@ -235,6 +246,7 @@ impl Link {
                     return Err(Failed::Store(store_error(&error, &self.place)));
                 }
                 Consequence::Lost => {
+                    *lost = true;
                     self.forget(number).await;
                     if repeat == Repeat::Never {
                         return Err(Failed::Store(store_error(&error, &self.place)));
@@ -378,13 +390,26 @@ enum Failed {
 }
 
 impl Failed {
-    fn into_store(self) -> StoreError {
-        match self {
+    /// See [`after_loss`].
+    fn into_store(self, lost: bool) -> StoreError {
+        let error = match self {
             Self::Store(error) | Self::Foreign(error) => error,
             Self::NoScript => {
                 StoreError::NotReady("the store forgets scripts as fast as it gets them".to_owned())
             }
+        };
+        after_loss(error, lost)
+    }
+}
+
+/// What an error means when an answer to the same call was `lost` before: it is of the repeat alone, and says nothing of whether
+/// the first was done.
+fn after_loss(error: StoreError, lost: bool) -> StoreError {
+    match error {
+        StoreError::NotReady(_) | StoreError::Full(_) | StoreError::Refused(_) if lost => {
+            StoreError::Unreachable(format!("an answer was lost, and now: {error}"))
         }
+        _ => error,
     }
 }
 
