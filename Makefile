@@ -1,6 +1,6 @@
 # The menu. Each target installs what it needs: the Rust target for handlers, and for tests Debian packages.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain build guests languages demo check test soak soak-handlers mutants bench cost
+.PHONY: help setup toolchain build guests languages demo check test faults soak soak-handlers mutants bench cost
 
 help: ## show this menu
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -8,7 +8,7 @@ help: ## show this menu
 toolchain:
 	@scripts/setup.sh build
 
-setup: ## install what is missing: wasm32-wasip1, and for tests redis-server, sqlite3, python3-venv, openssl, nodejs, npm
+setup: ## install what is missing: wasm32-wasip1, and for tests redis-server, sqlite3, python3-venv, openssl, faketime, nodejs, npm
 	@scripts/setup.sh tests
 
 build: toolchain ## build the binary (the first time takes about five minutes)
@@ -31,6 +31,11 @@ check: toolchain guests ## formatting and lints of everything
 
 test: setup check ## everything that must hold: check, and all tests against real servers
 	@scripts/test.sh
+
+SEED ?=
+SCENARIO ?=
+faults: setup guests ## every fault at full size, with ledger and doctor: make faults SEED=7 SCENARIO=kills (half an hour for all)
+	@scripts/faults.sh "$(SEED)" "$(SCENARIO)"
 
 SECONDS ?= 60
 soak: setup guests ## random steps against a model of the stores: make soak SECONDS=60

@@ -140,7 +140,7 @@ for _, place in ipairs(places) do
     expect_room('zset', place[part])
   end
 end
-local sequence = tonumber(redis.call('GET', SEQ) or '0')
+local sequence = sequence_read()
 
 local function entries_of(bucket, from, step, count)
   local keys = {}

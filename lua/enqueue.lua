@@ -9,8 +9,8 @@
 --        3 once token: repeat a call of which the reply was lost with the same token and it
 --          answers what it answered; '' for none   4 how many lanes; then queue, kind for each
 --        then eleven for each job: lane (1 is the first), id or '', priority (high, normal, low or ''),
---        due ('+<ms>' from now, '@<ms since 1970>' or '' for now), max_attempts or '', timeout_ms or '',
---        traceparent or '', meta ('' or a JSON array of pairs of strings), source, on_conflict (keep,
+--        due ('+<ms>' from now, '@<ms since 1970>' or '' for now; with '~<age in ms>' behind it, up to 30 days, "now" is so long
+--        ago, for a job that was accepted elsewhere then), max_attempts or '', timeout_ms or '', traceparent or '', meta ('' or a JSON array of pairs of strings), source, on_conflict (keep,
 --        replace, reschedule, reject or ''), payload
 -- Returns for each job: created|kept|replaced|rescheduled|conflict, id, state, due_ms
 -- Errors HOURHAND_PROTOCOL, HOURHAND_INVALID <index of the job from 0> <message>, HOURHAND_WRONGTYPE; nothing is
@@ -25,7 +25,7 @@ local SEQ, JOBS, PAST, RUNNING, IDS, LANES, TOTALS, META, LOGS, ONCE =
   KEYS[1], KEYS[2], KEYS[3], KEYS[4], KEYS[5], KEYS[6], KEYS[7], KEYS[8], KEYS[9], KEYS[10]
 local GLOBALS, HEAD, PER_JOB, CHUNK, ONCE_SECONDS = 10, 4, 11, 1000, 20
 local EVENTS_FIRST, EVENTS_LAST = 10, 40
-local BATCH_MAX, PAYLOAD_MAX, META_MAX, DELAY_MAX = 250, 1048576, 4096, 3155760000000
+local BATCH_MAX, PAYLOAD_MAX, META_MAX, DELAY_MAX, AGE_MAX = 250, 1048576, 4096, 3155760000000, 2592000000
 local ATTEMPTS_MAX, TIMEOUT_MAX, BATCH_PAYLOAD_MAX = 1000, 86400000, 262144
 local PARTS = { high = 1, normal = 2, low = 3, [''] = 2 }
 local LETTERS = { 'h', 'n', 'l', 's' }
@@ -194,16 +194,25 @@ local function read_job(index, at)
   if not job.part then
     invalid(index, 'invalid priority: expected high, normal or low')
   end
-  local sign, ms = string.match(ARGV[at + 3], '^([+@])(%d+)$')
+  local due, age = ARGV[at + 3], 0
+  if string.find(due, '~', 1, true) then
+    due, age = string.match(due, '^([^~]*)~(%d+)$')
+    age = age and whole(age, 0, AGE_MAX)
+    if not age then
+      invalid(index, 'invalid age: expected a due time, ~ and up to ' .. AGE_MAX .. ' ms')
+    end
+  end
+  job.accepted = math.max(NOW_MS - age, 0)
+  local sign, ms = string.match(due, '^([+@])(%d+)$')
   ms = sign and whole(ms, 0, 9007199254740991)
-  if ARGV[at + 3] == '' then
-    job.due = NOW_MS
+  if due == '' then
+    job.due = job.accepted
   elseif not ms then
     invalid(index, 'invalid due time: expected +<ms> or @<ms since 1970>')
   else
-    job.due = sign == '+' and NOW_MS + ms or math.max(ms, NOW_MS)
+    job.due = sign == '+' and job.accepted + ms or math.max(ms, job.accepted)
   end
-  if job.due > NOW_MS + DELAY_MAX then
+  if job.due > job.accepted + DELAY_MAX then
     invalid(index, 'due time ' .. digits(job.due) .. ' ms: expected at most 100 years ahead')
   end
   local max, timeout, traceparent, meta, source = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
@@ -328,6 +337,9 @@ end
 -- Decide. `touched` jobs are written afterwards, each once, as it is then.
 local enqueued36 = base36(NOW_MS)
 local sequence = tonumber(redis.call('GET', SEQ) or '0')
+if not sequence then
+  fail('HOURHAND_WRONGTYPE', SEQ .. ' is not ours')
+end
 local created, touched, reply, marks_lookalike = 0, {}, {}, false
 
 local function next_order()
@@ -346,7 +358,9 @@ end
 local function fill(target, job)
   local lane = job.lane
   target.record = job.max .. '\31' .. lane.queue .. '\31' .. (lane.kind == lane.queue and '' or lane.kind) .. '\31' .. target.id
-    .. '\31' .. enqueued36 .. '\31' .. base36(job.due - NOW_MS) .. '\31' .. job.options .. '\31' .. job.payload
+    .. '\31' .. (job.accepted == NOW_MS and enqueued36 or base36(job.accepted)) .. '\31' .. base36(job.due - job.accepted)
+    .. '\31' .. job.options .. '\31' .. job.payload
+  target.accepted = job.accepted
   target.queue, target.kind, target.letter, target.due, target.new_part, target.lane = lane.queue, lane.kind, 'w', job.due, job.part, lane
   record_max = math.max(record_max, #target.record)
   touch(target)
@@ -407,9 +421,10 @@ local function decide(job)
     fill(old, job)
     return 'replaced', job.id, old
   end
-  old.due, old.moved = job.due, true
+  -- An old acceptance shortens the delay, and no more.
+  old.due, old.moved = math.max(job.due, NOW_MS), true
   if old.new then
-    old.delay = base36(job.due - NOW_MS)
+    old.delay = base36(old.due - old.accepted)
     old.record = string.gsub(old.record, '^([^\31]*\31[^\31]*\31[^\31]*\31[^\31]*\31%w+\31)%w*', '%1' .. old.delay, 1)
   end
   touch(old)

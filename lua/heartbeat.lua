@@ -20,7 +20,7 @@ local session, info = ARGV[1], ARGV[2]
 local old = redis.call('HGET', SESSIONS, session)
 local before = old and tonumber(string.match(old, '^(%d+) '))
 local beat = before and before + 1 or NOW_MS
-local number = tonumber(redis.call('GET', SEQ) or '0') + 1
+local number = sequence_read() + 1
 hset(SESSIONS, session, digits(beat) .. ' ' .. digits(NOW_MS) .. '\31' .. info)
 flush()
 redis.call('SET', SEQ, digits(number))

@@ -30,7 +30,7 @@
 local source, last = ARGV[1], tonumber(ARGV[2])
 local lanes, _, at = lanes_read(3)
 local MARK = 'from:' .. source
-local sequence = tonumber(redis.call('GET', SEQ) or '0')
+local sequence = sequence_read()
 local before = sequence
 local reply, paused, taken = {}, {}, {}
 local record_max = tonumber(redis.call('HGET', META, 'record_max') or '0')

@@ -21,7 +21,7 @@
 
 local PER_JOB = 13
 local lanes, _, first = lanes_read(1)
-local before = tonumber(redis.call('GET', SEQ) or '0')
+local before = sequence_read()
 local sequence, record_max = before, tonumber(redis.call('HGET', META, 'record_max') or '0')
 local reply, used, leased, taken_ids, known_lanes = {}, {}, {}, {}, {}
 -- A foreign value under this must show before the first write.

@@ -18,7 +18,7 @@
 --- @include job
 
 local lanes, _, at = lanes_read(2)
-local sequence = tonumber(redis.call('GET', SEQ) or '0')
+local sequence = sequence_read()
 local before = sequence
 
 local answers = each_job(at, tonumber(ARGV[1]), lanes, function(job, lane)

@@ -13,7 +13,7 @@
 local key, field = KEYS[GLOBALS + 1], ARGV[2]
 expect('hash', key)
 expect('hash', HOLDINGS)
-local version = digits(tonumber(redis.call('GET', SEQ) or '0') + 1)
+local version = digits(sequence_read() + 1)
 local bucket = bucket_open(ARGV[1], key)
 bucket_put(bucket, field, redis.call('HGET', key, field), version, ARGV[3])
 bucket_close(bucket)

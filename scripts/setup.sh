@@ -27,6 +27,8 @@ command -v redis-server >/dev/null 2>&1 || missing="$missing redis-server"
 command -v sqlite3 >/dev/null 2>&1 || missing="$missing sqlite3"
 command -v python3 >/dev/null 2>&1 || missing="$missing python3"
 command -v openssl >/dev/null 2>&1 || missing="$missing openssl"
+# A library that is loaded into processes whose clocks are set: there is no command to look for.
+[ -n "$(find /usr/lib -name libfaketime.so.1 -print -quit 2>/dev/null)" ] || missing="$missing faketime"
 # A Python without ensurepip makes no virtual environments (Debian keeps it in a package of its own).
 python3 -c 'import ensurepip, venv' >/dev/null 2>&1 || missing="$missing python3-venv"
 # What examples/javascript is compiled with.

@@ -54,6 +54,16 @@ local function expect(type_of_key, key)
   end
 end
 
+-- The last number that was given to anything.
+local function sequence_read()
+  local text = redis.pcall('GET', SEQ)
+  local sequence = tonumber(type(text) == 'table' and 'none' or text or '0')
+  if not sequence then
+    error({ err = 'HOURHAND_WRONGTYPE ' .. SEQ .. ' is not ours: expected a number' })
+  end
+  return sequence
+end
+
 -- The globals are looked at once: what comes after the first write may touch any of them.
 local globals_checked = false
 local function flush()

@@ -1,16 +1,19 @@
 //! The composition root: builds the parts of a runner from its settings, and ends them in order.
 
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 use anyhow::Context;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use tokio::sync::watch;
 
+use crate::client::{Spool, SpoolOptions};
 use crate::clock::monotonic;
 use crate::config::machine;
-use crate::config::{Problems, RunSettings, StoreSettings};
+use crate::config::{Problems, RunSettings, SpoolSettings, StoreSettings};
 use crate::manifest::{Operator, OperatorSettings};
 use crate::queue::redis::{RedisOptions, RedisStore};
 use crate::queue::sqlite::{SqliteOptions, SqliteStore};
@@ -21,6 +24,10 @@ use crate::service::ServiceManager;
 use crate::upkeep::session_file::{GoneSessions, KeptFile};
 use crate::vitals::{Vital, Vitals};
 use crate::worker::{Loops, Onlooker, Worker, WorkerConfig};
+
+mod reload;
+
+pub use reload::Reread;
 
 /// How a runner ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,12 +65,26 @@ pub fn open_store(settings: &StoreSettings) -> Result<Arc<dyn Store>, StoreError
     Ok(Arc::new(SqliteStore::open(file, namespace, options)?))
 }
 
+/// The spool that the settings name. Touches nothing.
+pub fn spool(settings: &SpoolSettings) -> Spool {
+    let options = SpoolOptions { jobs: settings.jobs, bytes: settings.bytes, ..SpoolOptions::default() };
+    Spool::new(&settings.dir, options)
+}
+
 /// Runs a runner until it is told to stop, or until it is idle if the settings say so.
 ///
 /// # Errors
 /// When a part cannot be made, or the store refuses this runner.
 pub fn run(settings: RunSettings) -> anyhow::Result<RunnerEnd> {
-    start(settings, None)
+    start(settings, None, None)
+}
+
+/// As [`run`], and what may change while it runs is read again at SIGHUP.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_rereading(reread: Reread, settings: RunSettings) -> anyhow::Result<RunnerEnd> {
+    start(settings, None, Some(reread))
 }
 
 /// What a runner is made of, for whoever looks on.
@@ -79,12 +100,26 @@ pub struct Parts {
     pub vitals: Vitals,
 }
 
+/// Takes the parts of a runner.
+pub type TakesParts = Box<dyn FnOnce(Parts) + Send>;
+
 /// Somebody who looks on: is given the parts once they are made, and told of each run.
 pub struct Audience {
     /// Takes the parts.
-    pub parts: Box<dyn FnOnce(Parts) + Send>,
+    pub parts: TakesParts,
     /// Is told of each run.
-    pub onlooker: Arc<dyn Onlooker>,
+    pub onlooker: Option<Arc<dyn Onlooker>>,
+    /// The runner stops when this is done.
+    pub over: Pin<Box<dyn Future<Output = ()> + Send>>,
+    /// Whether what is unwise about the store is logged at the start.
+    pub hears_warnings: bool,
+}
+
+impl Audience {
+    /// For a runner that is like any other.
+    pub fn new(parts: TakesParts, onlooker: Option<Arc<dyn Onlooker>>) -> Self {
+        Self { parts, onlooker, over: Box::pin(std::future::pending()), hears_warnings: true }
+    }
 }
 
 /// As [`run`], with somebody who looks on.
@@ -92,17 +127,21 @@ pub struct Audience {
 /// # Errors
 /// As [`run`].
 pub fn run_before(audience: Audience, settings: RunSettings) -> anyhow::Result<RunnerEnd> {
-    start(settings, Some(audience))
+    start(settings, Some(audience), None)
 }
 
-fn start(settings: RunSettings, audience: Option<Audience>) -> anyhow::Result<RunnerEnd> {
+fn start(
+    settings: RunSettings,
+    audience: Option<Audience>,
+    reread: Option<Reread>,
+) -> anyhow::Result<RunnerEnd> {
     if let Err(error) = machine::raise_open_files() {
         tracing::warn!(%error, "the number of files that may be open stays what it is");
     }
     let cores = std::thread::available_parallelism().map_or(2, usize::from);
     let io = runtime("io", cores.clamp(1, 4))?;
     let guests = runtime("guest", crate::sandbox::guest_threads())?;
-    let end = io.block_on(serve(settings, guests.handle().clone(), audience));
+    let end = io.block_on(serve(settings, guests.handle().clone(), audience, reread));
     // A guest that does not end does not hold the process: its job is released or left to recovery.
     guests.shutdown_background();
     io.shutdown_background();
@@ -122,6 +161,7 @@ async fn serve(
     settings: RunSettings,
     guests: tokio::runtime::Handle,
     audience: Option<Audience>,
+    reread: Option<Reread>,
 ) -> anyhow::Result<RunnerEnd> {
     let mut stop = StopSignals::new()?;
     let hang_up = hang_up()?;
@@ -138,33 +178,40 @@ async fn serve(
     let manager =
         Arc::new(ServiceManager::find().context("cannot start the thread that tells the service manager")?);
     let vitals = Vitals::default();
+    let hears_warnings = audience.as_ref().is_none_or(|audience| audience.hears_warnings);
     // Until it claims there is nothing to settle or to give back: a stop ends it where it is.
     let begun = tokio::select! {
-        begun = begin(&settings, operator, &*store, &manager, &vitals) => begun?,
+        begun = begin(&settings, operator, &*store, &manager, &vitals, hears_warnings) => begun?,
         () = stop.first() => return Ok(RunnerEnd::Clean),
     };
     let Begun { sandbox, registry, identity } = begun;
     let session = new_session()?;
     let file = Arc::new(KeptFile::new(&settings.state_dir, &session));
     file.keep(&identity);
-    let onlooker = audience.as_ref().map(|audience| Arc::clone(&audience.onlooker));
+    let mut onlooker = None;
+    let mut over: Pin<Box<dyn Future<Output = ()> + Send>> = Box::pin(std::future::pending());
     if let Some(audience) = audience {
         let io = tokio::runtime::Handle::current();
         let (store, registry, vitals) = (Arc::clone(&store), registry.clone(), vitals.clone());
         (audience.parts)(Parts { store, registry, io, vitals });
+        (onlooker, over) = (audience.onlooker, audience.over);
     }
     let config = worker_config(&settings, onlooker, vitals.clone());
     let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
         .context("cannot start the timer")?;
-    crate::upkeep::start(&worker, &mut loops.serving);
+    let (drains, wanted) = watch::channel(reload::drained(&settings.spool));
+    crate::upkeep::start(&worker, &mut loops.serving, wanted);
     if let Some(hang_up) = hang_up {
-        loops.serving.spawn(reload_at(hang_up, vitals.enter("hang-up"), registry.clone()));
+        let spool = settings.spool.clone();
+        let vital = vitals.enter("hang-up");
+        loops.serving.spawn(reload::reload_at(hang_up, vital, registry.clone(), reread, spool, drains));
     }
     loops.serving.spawn(follow_name(Arc::clone(&worker), vitals.enter("store-name"), Arc::clone(&file)));
     loops.serving.spawn(say_when_serving(Arc::clone(&worker), registry.clone(), Arc::clone(&manager)));
 
     let ended = tokio::select! {
         () = stop.first() => Ok(()),
+        () = over => Ok(()),
         () = idle(&worker, &registry), if settings.until_idle => Ok(()),
         name = vitals.broken() => Err(name),
         Some(_) = loops.serving.join_next() => Err("serving"),
@@ -200,6 +247,7 @@ async fn begin(
     store: &dyn Store,
     manager: &ServiceManager,
     vitals: &Vitals,
+    hears_warnings: bool,
 ) -> anyhow::Result<Begun> {
     let of_sandbox = sandbox_config(settings, vitals);
     let of_registry = registry_config(settings, operator, vitals);
@@ -211,7 +259,9 @@ async fn begin(
     });
     let (sandbox, registry) = made.await.context("the start was given up")??;
     let identity = first_contact(store, manager).await?;
-    warn_of_set_up(store).await;
+    if hears_warnings {
+        warn_of_set_up(store).await;
+    }
     recover(store, settings, &identity).await?;
     Ok(Begun { sandbox, registry, identity })
 }
@@ -374,27 +424,13 @@ async fn say_when_serving(worker: Arc<Worker>, registry: Registry, manager: Arc<
     manager.watch(&worker, true).await;
 }
 
-/// SIGHUP, where it asks for a scan of the handlers folder. A runner that has a terminal ends with it, as any
+/// SIGHUP, where it asks for another look at handlers and settings. A runner that has a terminal ends with it, as any
 /// program does.
 fn hang_up() -> anyhow::Result<Option<Signal>> {
     if std::fs::File::open("/dev/tty").is_ok() {
         return Ok(None);
     }
     signal(SignalKind::hangup()).map(Some).context("cannot listen to signals")
-}
-
-/// Scans the handlers folder at each SIGHUP.
-async fn reload_at(mut hang_up: Signal, vital: Vital, registry: Registry) {
-    loop {
-        let rest = vital.rest();
-        if hang_up.recv().await.is_none() {
-            // There will be no more signals; the runner goes on.
-            std::future::pending::<()>().await;
-        }
-        drop(rest);
-        tracing::info!("scanning the handlers folder: told to by SIGHUP");
-        registry.reload();
-    }
 }
 
 /// Returns once no job that this runner serves is scheduled, ready or running anywhere.

@@ -11,6 +11,7 @@ use clap::{CommandFactory, Parser};
 mod args;
 mod args_jobs;
 mod args_local;
+mod args_spool;
 mod args_state;
 mod bulk;
 mod context;
@@ -36,6 +37,7 @@ mod queues;
 mod run;
 mod secret;
 mod show;
+mod spool;
 mod state;
 mod table;
 mod verbs;
@@ -123,13 +125,14 @@ fn dispatch(cli: &Cli, context: &mut Context) -> Result<Code, Fault> {
 async fn ask(command: &Command, context: &mut Context) -> Result<Code, Fault> {
     match command {
         Command::Enqueue(args) => enqueue::run(context, args).await,
+        Command::Spool(command) => spool::run(context, command).await,
         Command::Job(command) => jobs::run(context, command).await,
         Command::Queue(command) => queues::run(context, command).await,
         Command::Dead(command) => dead::run(context, command).await,
         Command::State(command) => state::run(context, command).await,
         Command::Runner(RunnerCommand::List) => queues::runner_list(context).await,
         Command::Stats => queues::stats(context).await,
-        Command::Doctor { repair } => doctor::run(context, *repair).await,
+        Command::Doctor(args) => doctor::run(context, args).await,
         Command::Store(StoreCommand::Copy(args)) => copy::run(context, args).await,
         Command::Handler(HandlerCommand::Run(args)) => handler_run::run(context, args).await,
         Command::Handler(HandlerCommand::Test(args)) => handler_test::run(context, args).await,

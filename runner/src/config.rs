@@ -18,6 +18,7 @@ use crate::wire::units;
 pub mod layers;
 pub mod machine;
 mod reader;
+pub mod spool;
 pub mod store;
 #[cfg(test)]
 mod tests;
@@ -26,6 +27,7 @@ mod values;
 pub use layers::Layers;
 use machine::Machine;
 use reader::Reader;
+pub use spool::SpoolSettings;
 pub use store::{StoreSettings, StoreUrl};
 use values::{between, concurrency, dir, dir_or_off, memory_total, names, on_or_off, runner_name};
 pub(crate) use values::{limit, whole};
@@ -163,6 +165,8 @@ pub struct RunSettings {
     pub cache_dir: Option<PathBuf>,
     /// Where this host's sessions hold their locks.
     pub state_dir: PathBuf,
+    /// Where jobs wait that could not be enqueued.
+    pub spool: SpoolSettings,
     /// What the operator says for all handlers.
     pub operator: OperatorSettings,
 }
@@ -190,6 +194,7 @@ impl RunSettings {
         let cache_dir =
             reader.take("cache_dir", dir_or_off).unwrap_or_else(|| Some(machine.cache_dir.clone()));
         let state_dir = reader.take("state_dir", dir).unwrap_or_else(|| machine.state_dir.clone());
+        let spool = spool::read(&mut reader, &state_dir);
         reader.problems.or(())?;
         Ok(Self {
             store: store.expect("without a problem there is a store"),
@@ -208,6 +213,7 @@ impl RunSettings {
             memory_bytes_total,
             cache_dir,
             state_dir,
+            spool,
             operator: layers.operator().clone(),
         })
     }

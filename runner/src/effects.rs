@@ -154,9 +154,9 @@ impl Effects {
         }
         for (index, child) in self.children.iter().enumerate() {
             child.validate().map_err(|text| format!("job {index} to enqueue: {text}"))?;
-            if child.id.is_none() || child.on_conflict != OnConflict::Keep {
+            if child.id.is_none() || child.on_conflict != OnConflict::Keep || child.age_ms != 0 {
                 return Err(format!(
-                    "job {index} to enqueue: expected an id, and to keep what has it already"
+                    "job {index} to enqueue: expected an id, to keep what has it already, and no age"
                 ));
             }
         }

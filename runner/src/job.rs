@@ -18,6 +18,8 @@ pub const META_BYTES_MAX: usize = 4 << 10;
 pub const DELAY_MS_MAX: u64 = 3_155_760_000_000;
 /// Largest due time, in milliseconds since 1970, whatever the clock says: what a store's numbers hold exactly.
 pub const DUE_MS_MAX: u64 = (1 << 53) - 1;
+/// Longest time ago that a job may have been accepted elsewhere, in milliseconds: 30 days.
+pub const AGE_MS_MAX: u64 = 2_592_000_000;
 /// Attempts when neither the job nor its handler says otherwise.
 pub const MAX_ATTEMPTS_DEFAULT: u32 = 5;
 /// Most attempts that anybody may ask for.
@@ -201,6 +203,9 @@ pub struct NewJob {
     pub priority: Priority,
     /// When it may start.
     pub due: Due,
+    /// How long ago it was accepted, in milliseconds: 0, but for a job that comes from a spool. Its acceptance is so much
+    /// before the store's now, and its delay counts from there.
+    pub age_ms: u64,
     /// Opaque bytes for the handler.
     pub payload: Bytes,
     /// Attempts it may use; the handler's when `None`.
@@ -226,6 +231,7 @@ impl NewJob {
             kind,
             priority: Priority::Normal,
             due: Due::NOW,
+            age_ms: 0,
             payload: Bytes::new(),
             max_attempts: None,
             timeout_ms: None,
@@ -236,11 +242,28 @@ impl NewJob {
         }
     }
 
+    /// When it is accepted and when it is due by a clock that says `now_ms`, all in milliseconds since 1970. An instant
+    /// before its acceptance means its acceptance.
+    pub fn times(&self, now_ms: u64) -> (u64, u64) {
+        let accepted_ms = now_ms.saturating_sub(self.age_ms);
+        let due_ms = match self.due {
+            Due::In(ms) => accepted_ms.saturating_add(ms),
+            Due::At(ms) => ms.max(accepted_ms),
+        };
+        (accepted_ms, due_ms)
+    }
+
     /// Checks every limit that needs no clock.
     ///
     /// # Errors
     /// A message that says what was expected and what came.
     pub fn validate(&self) -> Result<(), String> {
+        if self.age_ms > AGE_MS_MAX {
+            return Err(format!(
+                "accepted {} ms ago: expected at most 30 days ({AGE_MS_MAX} ms)",
+                self.age_ms
+            ));
+        }
         let payload = self.payload.len();
         if payload > PAYLOAD_BYTES_MAX {
             return Err(format!("payload of {payload} bytes: expected at most {PAYLOAD_BYTES_MAX} (1 MiB)"));

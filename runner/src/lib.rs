@@ -4,6 +4,7 @@
 #![doc = "sandbox (run) -> outcome -> worker/settle -> queue`. See ARCHITECTURE.md."]
 
 pub mod backoff;
+pub mod client;
 pub mod clock;
 pub mod effects;
 pub mod grants;

@@ -17,10 +17,12 @@ use crate::names::{JobId, Name};
 use crate::outcome::Outcome;
 
 pub use copy::{Exported, Imported, Source};
-pub use finding::Finding;
+pub use examination::Examination;
+pub use finding::{Finding, Severity};
 
-mod checks;
+pub(crate) mod checks;
 pub mod copy;
+pub mod examination;
 pub mod finding;
 mod life;
 mod listing;
@@ -634,10 +636,15 @@ pub trait Store: Send + Sync + 'static {
     /// For people: which store this is, without any password.
     fn describe(&self) -> String;
 
+    /// Which store and namespace this is: the same from every process of this machine that names it alike. Without any
+    /// password, and known without asking it.
+    fn address(&self) -> String;
+
     /// A name of this store and namespace that is the same from every machine, made at its first use.
     async fn identity(&self) -> Result<String, StoreError>;
 
-    /// What is unwise about how the store is set up, for the operator to hear when a runner starts.
+    /// What is unwise about how the store is set up, for the operator to hear when a runner starts: those findings of
+    /// [`examine`](Self::examine) that need no measuring.
     async fn warnings(&self) -> Result<Vec<String>, StoreError>;
 
     // The enqueuing side.
@@ -750,6 +757,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// Every session that is registered.
     async fn sessions(&self) -> Result<Vec<SessionSeen>, StoreError>;
+
+    /// Looks at the server, or at the file and its disk: how it is set up and doing, how far its clock is from this
+    /// machine's, and how long calls and claims take. Changes nothing that matters, and takes a few dozen calls.
+    async fn examine(&self) -> Result<Examination, StoreError>;
 
     /// Looks whether everything is as this store keeps it, and with `repair` mends what is not. Nothing is deleted:
     /// what is in the way is moved aside, where no claim looks.

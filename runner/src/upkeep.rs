@@ -1,5 +1,5 @@
 //! What keeps a runner's world in order, beside its jobs: it shows that it is alive, takes over the
-//! jobs of sessions that are lost, gives back leases that nobody has in hand, answers recalls, and prunes.
+//! jobs of sessions that are lost, gives back leases that nobody has in hand, answers recalls, prunes, and drains the spool.
 //!
 //! Everything here is bounded a step, and a failure costs a step: the next one tries again.
 
@@ -7,8 +7,10 @@ use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::client::Spool;
 use crate::clock::monotonic;
 use crate::queue::{
     BATCH_MAX, LeaseSeen, Pulse, Recall, RecallAction, Retention, SessionId, Settlement, Store, StoreError,
@@ -17,6 +19,7 @@ use crate::sandbox::Stop;
 use crate::vitals::Vital;
 use crate::worker::Worker;
 
+mod drain;
 mod dropped;
 mod observer;
 pub mod session_file;
@@ -29,13 +32,14 @@ use touch::Touch;
 /// A prune step at least so often.
 const PRUNE_EVERY: Duration = Duration::from_secs(5);
 
-/// Starts the upkeep loops of a worker on the current runtime.
-pub(crate) fn start(worker: &Arc<Worker>, loops: &mut JoinSet<()>) {
+/// Starts the upkeep loops of a worker on the current runtime. `spool` says which spool it drains.
+pub(crate) fn start(worker: &Arc<Worker>, loops: &mut JoinSet<()>, spool: watch::Receiver<Option<Spool>>) {
     let touch = Touch::new();
     let vital = |name| worker.config.vitals.enter(name);
     loops.spawn(touch.watch(vital("touch"), worker.config.lease, Arc::clone(&worker.sandbox)));
     loops.spawn(beat_loop(Arc::clone(worker), vital("heartbeat"), touch));
     loops.spawn(prune_loop(Arc::clone(worker), vital("prune")));
+    loops.spawn(drain::drain_loop(Arc::clone(worker), vital("spool"), spool));
 }
 
 /// How often a session shows itself and looks at the others: a sixth of the lease and a hair, so

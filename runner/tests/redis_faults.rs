@@ -2,6 +2,8 @@
 //!
 //! Each test has a server of its own, and a proxy in front of it where the network is at fault.
 
+#![allow(clippy::print_stdout, reason = "figures of a test")]
+
 #[path = "../../tests/harness/proxy.rs"]
 mod proxy;
 #[path = "../../tests/harness/redis_server.rs"]
@@ -162,6 +164,51 @@ async fn an_enqueue_whose_reply_was_lost_is_one_job() {
     let with_id = NewJob { id: Some(JobId::new("x").expect("an id")), ..job("b") };
     let enqueued = store.enqueue(&[with_id]).await.expect("sent again by itself");
     assert_eq!(enqueued[0].disposition, Disposition::Created);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_refusal_after_a_lost_reply_does_not_say_that_nothing_was_done() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    let store = connect(&proxy.url());
+    store.enqueue(&[job("warm")]).await.expect("the script is known now");
+    let tell = |words: &'static [&'static str]| {
+        let mut client = server.client();
+        move || redis::cmd(words[0]).arg(&words[1..]).exec(&mut client).expect("done")
+    };
+    let limits: [(_, &[_], &[_]); 2] = [
+        ("full", &["CONFIG", "SET", "maxmemory", "1"], &["CONFIG", "SET", "maxmemory", "0"]),
+        ("read-only", &["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"]),
+    ];
+    for (kind, refuse, allow) in limits {
+        let mut allow = tell(allow);
+        proxy.lose_next_reply_and(tell(refuse));
+        let error = store.enqueue(&[job(kind)]).await.expect_err("its repeat is refused");
+        assert!(matches!(error, StoreError::Unreachable(_)), "it was taken, as it turns out: {error:?}");
+        allow();
+        let claimed = until_ok(async || store.claim(&claim_of(kind, "s", 1, 10)).await).await.jobs;
+        assert_eq!(claimed.len(), 1, "the first was done");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_number_that_somebody_has_overwritten_is_named_and_nothing_is_done() {
+    let server = RedisServer::start();
+    let store = connect(&server.url());
+    store.enqueue(&[job("a")]).await.expect("taken");
+    let seq = "faults:{0}:seq";
+    let kept: String =
+        redis::cmd("GETSET").arg(seq).arg("foreign").query(&mut server.client()).expect("a number");
+    for error in [
+        store.enqueue(&[job("a")]).await.expect_err("no number"),
+        store.set_state(&name("b"), "k", b"v").await.map(drop).expect_err("no number"),
+    ] {
+        let StoreError::Refused(text) = &error else { panic!("{error:?}") };
+        assert!(text.contains("faults:{0}:seq is not ours"), "{text}");
+    }
+    let _: () = redis::cmd("SET").arg(seq).arg(kept).query(&mut server.client()).expect("back");
+    store.enqueue(&[job("a")]).await.expect("taken");
+    assert_eq!(store.counts().await.expect("counts").queues[0].ready, 2);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -400,6 +447,22 @@ async fn a_database_number_is_a_world_of_its_own() {
     assert_eq!(connect(&format!("{base}/3")).counts().await.expect("counts").queues.len(), 1);
     let beyond = connect(&format!("{base}/99")).counts().await;
     assert!(matches!(beyond, Err(StoreError::Refused(_))), "{beyond:?}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_caller_with_less_patience_leaves_no_dead_connection_to_the_next() {
+    let server = RedisServer::start();
+    let proxy = Proxy::start(server.port()).await;
+    // So long that nobody but the caller gives up.
+    let options = RedisOptions { call_timeout: 4 * PATIENCE, ..RedisOptions::default() };
+    let store = connect_with(&proxy.url(), options);
+    store.enqueue(&[job("a")]).await.expect("taken");
+    proxy.freeze();
+    let given_up = tokio::time::timeout(Duration::from_millis(100), store.counts()).await;
+    assert!(given_up.is_err(), "nothing passes");
+    proxy.thaw_for_new_connections();
+    let counts = tokio::time::timeout(PATIENCE, store.counts()).await.expect("by a new connection");
+    assert_eq!(counts.expect("an answer").queues[0].ready, 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

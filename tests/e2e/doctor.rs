@@ -47,9 +47,15 @@ fn a_sound_store_has_nothing_wrong(on: StoreKind) {
     for args in [&["doctor"][..], &["doctor", "--repair"]] {
         let output = here.run(args);
         check(&output, 0, "");
-        assert_eq!((text(&output.stdout), text(&output.stderr)), ("nothing is wrong\n".into(), "".into()));
+        assert_eq!(text(&output.stderr), "");
+        let last = text(&output.stdout).lines().last().unwrap_or_default().to_owned();
+        assert!(last.starts_with("nothing is wrong"), "{output:?}");
     }
-    assert_eq!(here.json(&["doctor"]), json!({"items": [], "cursor": null}));
+    let said = here.json(&["doctor"]);
+    let items = said["items"].as_array().expect("a list");
+    assert!(items.iter().all(|item| item["severity"] == "warning" && item["fix"].is_string()), "{items:?}");
+    assert!(said["server"]["claim_median_ms"].as_f64().is_some_and(|ms| ms > 0.0), "{said:#}");
+    assert_eq!(said["cursor"], json!(null));
 }
 
 fn a_job_that_is_nowhere_is_told_and_put_back(on: StoreKind) {
@@ -60,7 +66,7 @@ fn a_job_that_is_nowhere_is_told_and_put_back(on: StoreKind) {
     lose_place(&store);
     let output = here.run(&["doctor"]);
     check(&output, 1, "1 found: doctor --repair mends what can be mended, and deletes nothing");
-    assert!(text(&output.stdout).starts_with("lost-job: job lost of queue k: it waits "), "{output:?}");
+    assert!(text(&output.stdout).contains("\nlost-job: job lost of queue k: it waits "), "{output:?}");
     let output = here.run(&["doctor", "--json"]);
     check(&output, 1, "");
     let found: serde_json::Value = serde_json::from_slice(&output.stdout).expect("JSON");
@@ -70,7 +76,7 @@ fn a_job_that_is_nowhere_is_told_and_put_back(on: StoreKind) {
     );
     let output = here.run(&["doctor", "--repair"]);
     check(&output, 0, "all 1 repaired");
-    assert!(text(&output.stdout).ends_with("(put back into its place)\n"), "{output:?}");
+    assert!(text(&output.stdout).contains("(put back into its place)\n"), "{output:?}");
     assert_eq!(here.job("lost"), before);
     assert_eq!(here.all_jobs(&["--state", "scheduled"]), [before]);
 }
@@ -82,11 +88,13 @@ fn what_has_no_job_any_more_is_set_aside(on: StoreKind) {
     lose_jobs(&store);
     check(&here.run(&["doctor"]), 1, "2 found");
     let mended = here.json(&["doctor", "--repair"]);
-    let checks: Vec<_> = mended["items"].as_array().unwrap().iter().map(|item| &item["check"]).collect();
+    let items = mended["items"].as_array().unwrap();
+    let damages = items.iter().filter(|item| item["severity"] == "error");
+    let checks: Vec<_> = damages.map(|item| &item["check"]).collect();
     assert_eq!(checks, ["orphan-entry", "wrong-id"]);
     let output = here.run(&["doctor"]);
     check(&output, 0, "warning: the store has set aside 1 orphans");
-    assert_eq!(text(&output.stdout), "nothing is wrong\n");
+    assert!(text(&output.stdout).contains("nothing is wrong"), "{output:?}");
     // What was set aside stays to be looked at.
     here.store.clear();
 }
@@ -106,7 +114,7 @@ fn a_damaged_file_is_told_and_cannot_be_repaired() {
     for args in [&["doctor"][..], &["doctor", "--repair"]] {
         let output = here.run(args);
         assert_eq!(output.status.code(), Some(1), "{output:?}");
-        assert!(text(&output.stdout).starts_with("integrity: file "), "{output:?}");
+        assert!(text(&output.stdout).contains("integrity: file "), "{output:?}");
         assert!(text(&output.stdout).contains("keep a copy"), "{output:?}");
     }
     here.store.clear();
@@ -129,7 +137,7 @@ fn foreign_data_under_our_names_is_moved_aside_whole() {
     at_redis::command(&redis, &["SET", "hourhand:elsewhere", "somebody's"]);
     let output = here.run(&["doctor"]);
     check(&output, 1, "1 found");
-    assert!(text(&output.stdout).starts_with("unknown-name: key hourhand:{0}:totals:odd: "), "{output:?}");
+    assert!(text(&output.stdout).contains("\nunknown-name: key hourhand:{0}:totals:odd: "), "{output:?}");
     check(&here.run(&["doctor", "--repair"]), 0, "all 1 repaired");
     for key in ["hourhand:{0}:quarantine:totals:odd", "hourhand:elsewhere"] {
         let value = at_redis::command(&redis, &["GET", key]);

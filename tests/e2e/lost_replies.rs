@@ -12,7 +12,7 @@ use crate::harness::hourhand::Hourhand;
 use crate::harness::redis_server::RedisServer;
 
 /// A way to a server on which every connection ends with the reply to a request that holds `marker`. The port.
-fn losing(server: u16, marker: &'static str) -> u16 {
+pub fn losing(server: u16, marker: &'static str) -> u16 {
     let listener = TcpListener::bind(("127.0.0.1", 0)).expect("a free port");
     let port = listener.local_addr().expect("its address").port();
     thread::spawn(move || {
@@ -55,7 +55,7 @@ fn pass_on(mut client: TcpStream, server: u16, marker: &str) {
     }
 }
 
-fn run_at(here: &Hourhand, port: u16, args: &[&str]) -> Output {
+pub fn run_at(here: &Hourhand, port: u16, args: &[&str]) -> Output {
     here.command(args).env("HOURHAND_STORE", format!("redis://127.0.0.1:{port}")).output().expect("run")
 }
 

@@ -4,7 +4,7 @@ use std::fs;
 use std::time::Duration;
 
 use crate::harness::backing::{StoreKind, on_both_stores};
-use crate::harness::chaos::Draw;
+use crate::harness::dice::{Dice, seed};
 use crate::harness::hourhand::Hourhand;
 use crate::harness::waiting::eventually;
 
@@ -20,7 +20,7 @@ const NAP_MS_MAX: u64 = 600;
 fn a_poison_pill_convicts_itself_and_not_its_neighbours(on: StoreKind) {
     let neighbours: u64 =
         std::env::var("HOURHAND_TEST_NEIGHBOURS").ok().and_then(|n| n.parse().ok()).unwrap_or(24);
-    let mut draw = Draw::start();
+    let mut draw = Dice::new(seed());
     let store = on.start();
     let here = Hourhand::new(&store.url(), &["nap"]);
     let place = draw.below(neighbours + 1);

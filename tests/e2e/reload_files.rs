@@ -149,7 +149,7 @@ fn without_events_the_start_says_so_and_changes_are_found_by_scanning() {
 }
 
 /// As a service is started, and not by somebody whose terminal may close.
-fn without_terminal(command: &mut std::process::Command) {
+pub fn without_terminal(command: &mut std::process::Command) {
     // SAFETY: setsid may be called between fork and exec, and touches no memory.
     #[allow(unsafe_code, reason = "the standard library begins no sessions")]
     unsafe {

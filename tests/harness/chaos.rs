@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use super::dice::{Dice, seed};
 use super::hourhand::{Hourhand, Runner};
 use super::waiting::eventually;
 
@@ -32,15 +33,14 @@ pub struct Crew<'a> {
     here: &'a Hourhand,
     arguments: Vec<String>,
     runners: Vec<Runner>,
-    draw: Draw,
+    dice: Dice,
 }
 
 impl<'a> Crew<'a> {
     /// So many runners with these arguments. Prints the seed, which `HOURHAND_TEST_SEED` sets.
     pub fn start(here: &'a Hourhand, count: usize, arguments: &[&str]) -> Self {
-        let draw = Draw::start();
         let arguments = arguments.iter().map(|argument| (*argument).to_owned()).collect();
-        let mut crew = Self { here, arguments, runners: Vec::new(), draw };
+        let mut crew = Self { here, arguments, runners: Vec::new(), dice: Dice::new(seed()) };
         for number in 0..count {
             let runner = crew.runner(number);
             crew.runners.push(runner);
@@ -50,7 +50,7 @@ impl<'a> Crew<'a> {
 
     /// A number below `below`.
     pub fn draw(&mut self, below: u64) -> u64 {
-        self.draw.below(below)
+        self.dice.below(below)
     }
 
     /// Kills one of them (SIGKILL) after a moment of up to `within`, and starts it again.

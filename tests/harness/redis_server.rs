@@ -22,6 +22,7 @@ pub(crate) struct RedisServer {
     dir: tempfile::TempDir,
     port: u16,
     args: Vec<String>,
+    variables: Vec<(String, String)>,
     password: Option<String>,
 }
 
@@ -36,19 +37,24 @@ impl RedisServer {
     pub(crate) fn start_with(args: &[&str]) -> Self {
         let mut all: Vec<String> = ["--save", ""].map(str::to_owned).to_vec();
         all.extend(args.iter().map(|arg| (*arg).to_owned()));
-        Self::launch(all, None)
+        Self::launch(all, Vec::new(), None)
+    }
+
+    /// The same with these variables in its environment.
+    pub(crate) fn start_among(variables: Vec<(String, String)>) -> Self {
+        Self::launch(["--save", ""].map(str::to_owned).to_vec(), variables, None)
     }
 
     /// A server that wants this password.
     pub(crate) fn start_with_password(password: &str) -> Self {
         let args = ["--save", "", "--requirepass", password].map(str::to_owned).to_vec();
-        Self::launch(args, Some(password.to_owned()))
+        Self::launch(args, Vec::new(), Some(password.to_owned()))
     }
 
     /// As [`start_with`](Self::start_with), for whoever has set a password among the options.
     pub(crate) fn start_with_secret(args: &[&str], password: Option<&str>) -> Self {
         let all = ["--save", ""].iter().chain(args).map(|arg| (*arg).to_owned()).collect();
-        Self::launch(all, password.map(str::to_owned))
+        Self::launch(all, Vec::new(), password.map(str::to_owned))
     }
 
     /// A server that keeps an append-only file, so that it comes back with its data.
@@ -56,9 +62,9 @@ impl RedisServer {
         Self::start_with(&["--appendonly", "yes", "--appendfsync", "always"])
     }
 
-    fn launch(args: Vec<String>, password: Option<String>) -> Self {
+    fn launch(args: Vec<String>, variables: Vec<(String, String)>, password: Option<String>) -> Self {
         let dir = tempfile::tempdir().expect("a temporary folder");
-        let mut server = Self { child: None, dir, port: 0, args, password };
+        let mut server = Self { child: None, dir, port: 0, args, variables, password };
         // Somebody else may take the port between our looking and Redis's binding: then try another.
         for _ in 0..10 {
             server.port = free_port();
@@ -77,6 +83,7 @@ impl RedisServer {
             .args(["--port", &self.port.to_string(), "--bind", "127.0.0.1", "--dir"])
             .arg(self.dir.path())
             .args(&self.args)
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .stdin(Stdio::null())
             .stdout(log.try_clone().expect("the log file"))
             .stderr(log)

@@ -11,6 +11,7 @@ use clap::{Args, Parser, Subcommand, ValueEnum};
 
 use super::args_jobs::{DeadCommand, EnqueueArgs, JobCommand};
 use super::args_local::{DevArgs, NewArgs, TestArgs, TryArgs};
+use super::args_spool::{SpoolArgs, SpoolCommand};
 use super::args_state::StateCommand;
 use crate::config::LogFormat;
 use crate::names::Name;
@@ -69,6 +70,9 @@ pub(super) enum Command {
     Dev(DevArgs),
     /// Enqueue a job, or many from NDJSON
     Enqueue(Box<EnqueueArgs>),
+    /// Look at jobs that wait on this machine for their store, and hand them over
+    #[command(subcommand)]
+    Spool(SpoolCommand),
     /// Look at jobs and change them
     #[command(subcommand)]
     Job(JobCommand),
@@ -89,12 +93,8 @@ pub(super) enum Command {
     Runner(RunnerCommand),
     /// Show counts of every queue, and the runners
     Stats,
-    /// Look whether everything in the store is as it should be
-    Doctor {
-        /// Mend what is not. Nothing is deleted: what is in the way is set aside
-        #[arg(long)]
-        repair: bool,
-    },
+    /// Look whether everything in the store is as it should be, how its server is set up, and whether jobs run on time
+    Doctor(DoctorArgs),
     /// Move jobs from one store to another
     #[command(subcommand)]
     Store(StoreCommand),
@@ -103,6 +103,24 @@ pub(super) enum Command {
         /// Which shell
         shell: clap_complete::Shell,
     },
+}
+
+/// Flags of `doctor`.
+#[derive(Debug, Args)]
+pub(super) struct DoctorArgs {
+    /// Mend what is wrong in the store. Nothing is deleted: what is in the way is set aside
+    #[arg(long)]
+    pub(super) repair: bool,
+    /// Fail (exit 1) for warnings too
+    #[arg(long)]
+    pub(super) strict: bool,
+    /// Enqueue a real job due in 1 s and report how late it ran: on a runner of the doctor's own, or with =KIND on the live
+    /// runners' handler for that kind, with the payload null
+    #[arg(long, value_name = "KIND", num_args = 0..=1, require_equals = true)]
+    pub(super) smoke: Option<Option<Name>>,
+    /// How long after its due time the smoke job may take to end [default: 30s]
+    #[arg(long, value_name = "DURATION", requires = "smoke")]
+    pub(super) within: Option<String>,
 }
 
 /// Flags of `run`.
@@ -171,6 +189,8 @@ pub(super) struct RunArgs {
     /// How many bytes of such ids [default: 64MiB]
     #[arg(long, value_name = "SIZE", help_heading = "Retention")]
     id_memory_bytes: Option<String>,
+    #[command(flatten)]
+    spool: SpoolArgs,
 }
 
 /// What can be done with queues.
@@ -320,8 +340,12 @@ impl Cli {
         // What is waited for in the store that the file names is no matter of its own one.
         let none = Some("0".to_owned());
         match &self.command {
-            Command::Run(run) => all.extend(run.settings()),
-            Command::Enqueue(enqueue) => all.push(("wait_replicas", &enqueue.wait_replicas)),
+            Command::Run(run) => all.extend(run.settings().into_iter().chain(run.spool.settings())),
+            Command::Enqueue(enqueue) => {
+                all.push(("wait_replicas", &enqueue.wait_replicas));
+                all.extend(enqueue.spool.settings());
+            }
+            Command::Spool(command) => all.extend(command.settings()),
             Command::Handler(HandlerCommand::List { handlers }) => all.push(("handlers", handlers)),
             Command::Handler(
                 HandlerCommand::Versions(of)
@@ -420,8 +444,7 @@ mod tests {
             let keys: Vec<&str> =
                 layers::KEYS.into_iter().filter(|key| of_enqueues(key) == enqueues).collect();
             for key in &keys {
-                args.push(layers::flag_of(key));
-                args.push(format!("value of {key}"));
+                args.push(format!("{}=value of {key}", layers::flag_of(key)));
             }
             let settings = Cli::try_parse_from(&args).expect("every key has its flag").settings();
             for key in keys {

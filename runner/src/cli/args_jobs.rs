@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::args::By;
+use super::args_spool::SpoolArgs;
 use crate::job::{OnConflict, Priority, State};
 use crate::names::{JobId, Name};
 
@@ -63,6 +64,8 @@ pub(super) struct EnqueueArgs {
     /// Start at this line, the first being 1
     #[arg(long, value_name = "N", requires = "ndjson", value_parser = clap::value_parser!(u64).range(1..))]
     pub(super) from_line: Option<u64>,
+    #[command(flatten)]
+    pub(super) spool: SpoolArgs,
 }
 
 /// Arguments of a single job, which a line of NDJSON says itself.

@@ -13,11 +13,12 @@ use indicatif::{ProgressBar, ProgressStyle};
 use serde::Serialize;
 use tokio::sync::mpsc;
 
-use super::context::Context;
+use super::context::{Context, client};
 use super::enqueue::{in_the_way, warn_unserved};
 use super::exit::{Code, Fault};
 use super::lines::{Batch, Reading};
-use super::output::note;
+use super::output::{note, plain};
+use crate::client::{Accepted, Client, EnqueueError};
 use crate::clock;
 use crate::job::NewJob;
 use crate::names::Name;
@@ -36,6 +37,8 @@ struct Tally {
     replaced: u64,
     rescheduled: u64,
     conflicts: u64,
+    /// In the spool of this machine.
+    spooled: u64,
     /// The last line that was taken, counted from 1; `null` when none was.
     last_line: Option<u64>,
     #[serde(skip)]
@@ -69,13 +72,17 @@ pub(super) async fn run(context: &mut Context, path: &Path, from_line: u64) -> R
     };
     // Last, so that a file that is refused leaves no new store behind.
     let store = context.store_or_new()?;
+    let client = client(context, &store)?;
     let bar = progress(&source);
     let mut tally = Tally::default();
-    let ended = enqueue(&*store, reading, source, &bar, &mut tally).await;
+    let ended = enqueue(&*store, &client, reading, source, &bar, &mut tally).await;
     bar.finish_and_clear();
     report(context, &tally);
-    for kind in tally.kinds.iter().take(KINDS_MAX) {
-        warn_unserved(&*store, kind).await;
+    // A store that did not answer a moment ago is not asked for news.
+    if tally.spooled == 0 {
+        for kind in tally.kinds.iter().take(KINDS_MAX) {
+            warn_unserved(&*store, kind).await;
+        }
     }
     match ended {
         Err(fault) => Err(with_last_line(fault, &tally)),
@@ -137,6 +144,7 @@ fn progress(source: &Source) -> ProgressBar {
 /// Parses on a thread of its own and enqueues here, batch after batch.
 async fn enqueue(
     store: &dyn Store,
+    client: &Client,
     reading: Reading,
     source: Source,
     bar: &ProgressBar,
@@ -164,7 +172,16 @@ async fn enqueue(
             () = &mut interrupted => return Err(Fault::failed("interrupted")),
         };
         let Some(batch) = batch else { break };
-        let answers = store.enqueue(&batch.jobs).await.map_err(|e| unsure(e, &batch))?;
+        let answers = client.enqueue(&batch.jobs).await.map_err(|e| unsure(e, &batch))?;
+        if tally.spooled == 0
+            && let Some(Accepted::Spooled(first)) = answers.first()
+        {
+            note(&format!(
+                "spooled: {}; from line {} on, jobs wait on this machine",
+                plain(&first.why),
+                batch.first_line
+            ));
+        }
         for (job, answer) in tally.count(&batch, &answers) {
             note(&format!("conflict: {}", in_the_way(store, job, answer).await));
         }
@@ -175,9 +192,19 @@ async fn enqueue(
 
 impl Tally {
     /// Counts the answers to a batch; returns the conflicts that are to be named.
-    fn count<'a>(&mut self, batch: &'a Batch, answers: &'a [Enqueued]) -> Vec<(&'a NewJob, &'a Enqueued)> {
+    fn count<'a>(&mut self, batch: &'a Batch, answers: &'a [Accepted]) -> Vec<(&'a NewJob, &'a Enqueued)> {
         let mut named = Vec::new();
         for (job, answer) in batch.jobs.iter().zip(answers) {
+            if self.kinds.len() < KINDS_MAX {
+                self.kinds.insert(job.kind.clone());
+            }
+            let answer = match answer {
+                Accepted::Stored(answer) => answer,
+                Accepted::Spooled(_) => {
+                    self.spooled += 1;
+                    continue;
+                }
+            };
             let counter = match answer.disposition {
                 Disposition::Created => &mut self.created,
                 Disposition::Kept => &mut self.kept,
@@ -189,9 +216,6 @@ impl Tally {
             if answer.disposition == Disposition::Conflict && self.conflicts <= CONFLICTS_NAMED {
                 named.push((job, answer));
             }
-            if self.kinds.len() < KINDS_MAX {
-                self.kinds.insert(job.kind.clone());
-            }
         }
         self.last_line = Some(batch.last_line);
         named
@@ -199,14 +223,14 @@ impl Tally {
 }
 
 /// What a failed call means for its lines.
-fn unsure(error: StoreError, batch: &Batch) -> Fault {
+fn unsure(error: EnqueueError, batch: &Batch) -> Fault {
     let lines = format!("lines {} to {}", batch.first_line, batch.last_line);
     let fate = match &error {
-        StoreError::Unreachable(_) => {
-            format!("{lines} may or may not have been taken: those with an id can be repeated safely")
-        }
-        StoreError::Unreplicated(_) => {
+        EnqueueError::Store(StoreError::Unreplicated(_)) => {
             format!("{lines} do not count as taken: those with an id can be repeated safely")
+        }
+        error if error.is_unsure() => {
+            format!("{lines} may or may not have been taken: those with an id can be repeated safely")
         }
         _ => format!("{lines} were not taken"),
     };
@@ -235,6 +259,7 @@ fn report(context: &mut Context, tally: &Tally) {
         (tally.replaced, "replaced"),
         (tally.rescheduled, "rescheduled"),
         (tally.conflicts, "in conflict"),
+        (tally.spooled, "spooled"),
     ] {
         if count > 0 {
             parts.push(format!("{count} {word}"));

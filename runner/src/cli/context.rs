@@ -6,9 +6,10 @@ use super::args::Cli;
 use super::exit::Fault;
 use super::output::{Out, note};
 use crate::app;
+use crate::client::Client;
 use crate::clock;
 use crate::config::machine::Machine;
-use crate::config::{Layers, StoreSettings};
+use crate::config::{Layers, SpoolSettings, StoreSettings};
 use crate::job::Due;
 use crate::queue::{Store, StoreError};
 use crate::wire::units;
@@ -65,6 +66,17 @@ impl Context {
         }
         Ok(store)
     }
+}
+
+/// A client of a store, with the spool if the settings say so.
+///
+/// # Errors
+/// All that is wrong with the settings.
+pub(super) fn client(context: &Context, store: &Arc<dyn Store>) -> Result<Client, Fault> {
+    let settings = SpoolSettings::resolve(&context.layers, &context.machine)?;
+    let client = Client::new(Arc::clone(store));
+    client.set_spool(settings.on.then(|| app::spool(&settings)));
+    Ok(client)
 }
 
 /// When a job is due that `--delay` or `--at` describe, or neither.

@@ -157,7 +157,7 @@ fn audience(news: Sender<News>, source: String) -> Audience {
             let _ = news.send(News::Remark(format!("stdin is not read: {error}")));
         }
     };
-    Audience { parts: Box::new(parts), onlooker }
+    Audience::new(Box::new(parts), Some(onlooker))
 }
 
 async fn tell_of_handlers(registry: crate::registry::Registry, news: Sender<News>) {

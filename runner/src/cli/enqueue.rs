@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use super::args_jobs::EnqueueArgs;
-use super::context::{Context, due, flag};
+use super::context::{Context, client, due, flag};
 use super::exit::{Code, Fault};
 use super::output::{note, plain};
 use super::show::outcome_line;
 use super::{bulk, payload};
+use crate::client::{Accepted, EnqueueError, Spooled};
 use crate::clock;
 use crate::job::{JobView, NewJob, State};
 use crate::names::{JobId, Name};
@@ -28,8 +29,13 @@ pub(super) async fn run(context: &mut Context, args: &EnqueueArgs) -> Result<Cod
     }
     let job = new_job(args, context.machine.source())?;
     let store = context.store_or_new()?;
-    let answers = store.enqueue(std::slice::from_ref(&job)).await.map_err(|error| unsure(error, &job))?;
-    let [answer] = &answers[..] else { return Err(Fault::failed("the store gave no answer for the job")) };
+    let client = client(context, &store)?;
+    let answers = client.enqueue(std::slice::from_ref(&job)).await.map_err(|error| unsure(error, &job))?;
+    let answer = match &answers[..] {
+        [Accepted::Stored(answer)] => answer,
+        [Accepted::Spooled(spooled)] => return say_spooled(context, spooled, args.wait),
+        _ => return Err(Fault::failed("the store gave no answer for the job")),
+    };
     if answer.disposition == Disposition::Conflict {
         let there = in_the_way(&*store, &job, answer).await;
         return Err(Fault::conflict(format!(
@@ -55,11 +61,36 @@ pub(super) async fn run(context: &mut Context, args: &EnqueueArgs) -> Result<Cod
     if args.wait { wait(context, &*store, &job.queue, answer).await } else { Ok(Code::Done) }
 }
 
+/// Answers for a job that the spool has.
+fn say_spooled(context: &mut Context, spooled: &Spooled, wait: bool) -> Result<Code, Fault> {
+    if context.out.json() {
+        context.out.value(&EnqueuedOut::from(spooled));
+    } else {
+        context.out.line(spooled.id.as_str());
+    }
+    context.out.flush();
+    let Spooled { id, position, why, .. } = spooled;
+    note(&format!("spooled: {}; {id} waits on this machine, as number {position}", plain(why)));
+    if wait {
+        return Err(Fault {
+            code: Code::Away,
+            message: format!(
+                "{id} is not lost: it waits in the spool and runs once that is drained; nobody can wait for its end before"
+            ),
+        });
+    }
+    Ok(Code::Done)
+}
+
 /// What a failed call means for its only job.
-fn unsure(error: StoreError, job: &NewJob) -> Fault {
-    let lost = matches!(error, StoreError::Unreachable(_));
+fn unsure(error: EnqueueError, job: &NewJob) -> Fault {
     let what = job.id.as_ref().map_or("the job", JobId::as_str);
-    let mut fault = Fault::unsure(error, what, "taken");
+    // One that has too few copies says itself what that means.
+    let lost = error.is_unsure() && !matches!(error, EnqueueError::Store(StoreError::Unreplicated(_)));
+    let mut fault = Fault::from(error);
+    if lost {
+        fault.message = format!("{}\n{what} may or may not have been taken", fault.message);
+    }
     if lost && job.id.is_some() {
         fault.message += ": with its id it can be repeated safely";
     }

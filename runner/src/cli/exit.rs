@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use crate::client::{EnqueueError, SpoolError};
 use crate::config::Problems;
 use crate::queue::StoreError;
 
@@ -78,6 +79,27 @@ impl fmt::Display for Fault {
 impl From<Problems> for Fault {
     fn from(problems: Problems) -> Self {
         Self::usage(problems.to_string())
+    }
+}
+
+impl From<SpoolError> for Fault {
+    fn from(error: SpoolError) -> Self {
+        let code = match &error {
+            SpoolError::Full(_) | SpoolError::Busy(_) => Code::Away,
+            SpoolError::Unusable(_) => Code::Failed,
+        };
+        Self { code, message: error.to_string() }
+    }
+}
+
+impl From<EnqueueError> for Fault {
+    fn from(error: EnqueueError) -> Self {
+        let message = error.to_string();
+        let fault = match error {
+            EnqueueError::Store(error) => Self::from(error),
+            EnqueueError::Spool(spool) | EnqueueError::Neither { spool, .. } => Self::from(spool),
+        };
+        Self { message, ..fault }
     }
 }
 

@@ -2,7 +2,7 @@
 
 use super::context::Context;
 use super::exit::{Code, Fault};
-use crate::app::{self, RunnerEnd};
+use crate::app::{self, Reread, RunnerEnd};
 use crate::config::{Problems, RunSettings};
 use crate::queue::StoreError;
 
@@ -10,7 +10,8 @@ use crate::queue::StoreError;
 pub(super) fn run(context: &mut Context, until_idle: bool) -> Result<Code, Fault> {
     let settings = RunSettings::resolve(&context.layers, &context.machine, until_idle)?;
     app::check_handlers_dir(&settings.handlers).map_err(|e| Fault::usage(format!("{e:#}")))?;
-    code_of(app::run(settings))
+    let reread = Reread::new(&context.layers, &context.machine);
+    code_of(app::run_rereading(reread, settings))
 }
 
 /// What the end of a runner means for the command.

@@ -22,7 +22,7 @@ pub const FILE_DEFAULT: &str = "hourhand.toml";
 const FILE_BYTES_MAX: u64 = 1 << 20;
 
 /// Every setting that may stand in a file or a variable.
-pub const KEYS: [&str; 26] = [
+pub const KEYS: [&str; 30] = [
     "cache_dir",
     "completed_age",
     "completed_bytes",
@@ -46,6 +46,10 @@ pub const KEYS: [&str; 26] = [
     "name",
     "namespace",
     "queues",
+    "spool",
+    "spool_bytes",
+    "spool_dir",
+    "spool_jobs",
     "state_dir",
     "store",
     "wait_replicas",
@@ -67,7 +71,7 @@ pub struct Found {
 }
 
 /// Flags, variables and file of one invocation.
-#[derive(Default)]
+#[derive(Default, Clone)]
 pub struct Layers {
     flags: BTreeMap<&'static str, String>,
     variables: BTreeMap<String, String>,
@@ -76,6 +80,8 @@ pub struct Layers {
     operator: OperatorSettings,
     /// What the file holds that is no setting: reported together with what is wrong with the settings.
     strays: Problems,
+    /// Where the file is looked for again: the name that was given, and the folder of the one that is not named.
+    source: (Option<String>, PathBuf),
 }
 
 impl fmt::Debug for Layers {
@@ -119,6 +125,7 @@ impl Layers {
     /// reported by everybody who reads a setting.
     pub fn with_file(mut self, named: Option<&str>, dir: &Path) -> Result<Self, Problems> {
         let named = named.map(str::to_owned).or_else(|| self.variables.get("HOURHAND_CONFIG").cloned());
+        self.source = (named.clone(), dir.to_owned());
         let path = named.as_ref().map_or_else(|| dir.join(FILE_DEFAULT), PathBuf::from);
         let shown = named.as_deref().unwrap_or(FILE_DEFAULT);
         if named.is_none() && !path.exists() {
@@ -128,6 +135,28 @@ impl Layers {
         let parsed = parse(shown, &text)?;
         (self.file, self.operator, self.strays) = (parsed.found, parsed.operator, parsed.problems);
         Ok(self)
+    }
+
+    /// The same flags and variables, and the file as it is now.
+    ///
+    /// # Errors
+    /// As [`with_file`](Self::with_file).
+    pub fn reread(&self) -> Result<Self, Problems> {
+        let (named, dir) = &self.source;
+        let bare = Self { flags: self.flags.clone(), variables: self.variables.clone(), ..Self::default() };
+        bare.with_file(named.as_deref(), dir)
+    }
+
+    /// What is said in one of the two and not in the other, or otherwise: keys and tables.
+    pub fn differences(&self, other: &Self) -> Vec<&'static str> {
+        let text = |layers: &Self, key| layers.find(key).map(|found| found.text);
+        let keys = KEYS.into_iter().filter(|key| text(self, key) != text(other, key));
+        let [ceiling, secrets] = TABLES;
+        let tables = [
+            (ceiling, self.operator.ceiling != other.operator.ceiling),
+            (secrets, self.operator.secrets != other.operator.secrets),
+        ];
+        keys.chain(tables.into_iter().filter_map(|(table, differs)| differs.then_some(table))).collect()
     }
 
     /// What the file says for all handlers.

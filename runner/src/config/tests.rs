@@ -116,6 +116,10 @@ fn every_key_can_be_set_from_a_file_and_from_a_variable() {
         ("name", "x"),
         ("namespace", "x"),
         ("queues", "x"),
+        ("spool", "on"),
+        ("spool_bytes", "9MiB"),
+        ("spool_dir", "/x"),
+        ("spool_jobs", "9"),
         ("state_dir", "/x"),
         ("store", "sqlite://x"),
         ("wait_replicas", "2"),
@@ -138,6 +142,61 @@ fn every_key_can_be_set_from_a_file_and_from_a_variable() {
         assert_eq!(read(&by_variable), read(&by_file), "{key}");
         assert_ne!(read(&by_variable), plain, "{key} is ignored");
     }
+}
+
+#[test]
+fn a_spool_is_drained_when_it_is_on_or_its_folder_is_named() {
+    let spool = |flags: &[(&'static str, &str)], file| run(flags, &[], file).expect("valid").spool;
+    let plain = spool(&[], "");
+    assert_eq!((plain.on, plain.drained, plain.jobs, plain.bytes), (false, false, 100_000, 256 << 20));
+    assert_eq!(plain.dir, PathBuf::from("/state/hourhand/spool"));
+    assert_eq!(spool(&[("state_dir", "/s")], "").dir, PathBuf::from("/s/spool"));
+    let named = spool(&[("spool_dir", "/x")], "");
+    assert_eq!((named.on, named.drained, named.dir), (false, true, PathBuf::from("/x")));
+    let on = spool(&[], "spool = 'on'");
+    assert!(on.on && on.drained);
+    let off = spool(&[("spool_dir", "/x")], "spool = 'off'");
+    assert!(!off.on && !off.drained, "off is off");
+}
+
+#[test]
+fn what_is_wrong_with_the_spool_is_said() {
+    for (file, part) in [
+        ("spool = 'yes'", "hourhand.toml:1: spool: expected on or off, got \"yes\""),
+        ("spool = true", "spool: expected a text in quotes"),
+        ("spool_dir = ''", "spool_dir: expected a folder, got nothing"),
+        ("spool_jobs = 0", "spool_jobs: expected a number of jobs from 1 to 100000000, got \"0\""),
+        ("spool_jobs = 'many'", "spool_jobs: expected a number of jobs"),
+        ("spool_jobs = -1", "spool_jobs: expected a number of jobs"),
+        ("spool_bytes = '1B'", "spool_bytes: expected 1KiB to 1TiB, got \"1B\""),
+        ("spool_bytes = 9", "spool_bytes: expected a size"),
+    ] {
+        let layers = layers(&[], &[], file).expect("TOML");
+        for text in [
+            RunSettings::resolve(&layers, &machine(), false).expect_err(file).to_string(),
+            SpoolSettings::resolve(&layers, &machine()).expect_err(file).to_string(),
+        ] {
+            assert!(text.contains(part), "{part} is missing in:\n{text}");
+        }
+    }
+}
+
+#[test]
+fn a_file_that_is_read_again_tells_what_differs() {
+    let dir = tempfile::tempdir().expect("a temporary folder");
+    let path = dir.path().join("hourhand.toml");
+    let write = |text: &str| std::fs::write(&path, text).expect("written");
+    write("lease = '2s'\nspool = 'on'\n");
+    let flags = BTreeMap::from([("grace", "3s".to_owned())]);
+    let first = Layers::new(flags, []).expect("flags").with_file(None, dir.path()).expect("TOML");
+    write("lease = '3s'\ngrace = '9s'\n[ceiling]\nmemory = '1MiB'\n");
+    let second = first.reread().expect("TOML");
+    assert_eq!(first.differences(&second), ["lease", "spool", "ceiling"], "a flag beats the file");
+    assert_eq!(second.find("lease").expect("lease").text, "3s");
+    write("lease =");
+    assert!(first.reread().is_err());
+    std::fs::remove_file(&path).expect("gone");
+    assert_eq!(first.differences(&first.reread().expect("no file")), ["lease", "spool"]);
 }
 
 #[test]

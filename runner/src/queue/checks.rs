@@ -14,7 +14,7 @@ const TOKEN_MAX: u64 = (1 << 53) - 1_000;
 const ALPHABET: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
 
 /// A batch of jobs to enqueue.
-pub(super) fn check_batch(jobs: &[NewJob]) -> Result<(), StoreError> {
+pub(crate) fn check_batch(jobs: &[NewJob]) -> Result<(), StoreError> {
     if jobs.len() > BATCH_MAX {
         return Err(StoreError::Invalid(format!(
             "batch of {} jobs: expected at most {BATCH_MAX}",
@@ -137,7 +137,7 @@ pub(super) fn check_claim(request: &ClaimRequest) -> Result<(), StoreError> {
 }
 
 /// Random letters and digits.
-pub(super) fn random_text(length: usize) -> Result<String, StoreError> {
+pub(crate) fn random_text(length: usize) -> Result<String, StoreError> {
     let mut bytes = vec![0u8; length];
     getrandom::fill(&mut bytes)
         .map_err(|error| StoreError::NotReady(format!("the system gives no random numbers: {error}")))?;

@@ -23,9 +23,10 @@ use crate::effects::{BucketSeen, StateEntry, StateFound};
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
-    AttemptLog, ClaimRequest, Claimed, ClaimedJob, Counts, Enqueued, Exported, Finding, Imported, JobRef,
-    Lane, LeaseSeen, ListQuery, LogWrite, Offered, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo,
-    SessionId, SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict, Wake,
+    AttemptLog, ClaimRequest, Claimed, ClaimedJob, Counts, Enqueued, Examination, Exported, Finding,
+    Imported, JobRef, Lane, LeaseSeen, ListQuery, LogWrite, Offered, Page, Pruned, Pulse, Reclaimed,
+    Retention, RunnerInfo, SessionId, SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict,
+    Wake,
 };
 
 mod address;
@@ -37,6 +38,7 @@ mod dial;
 mod doctor;
 mod enqueue;
 mod errors;
+mod examine;
 mod keys;
 mod link;
 mod list;
@@ -63,6 +65,9 @@ pub struct RedisOptions {
     pub call_timeout: Duration,
     /// No attempt to connect takes longer.
     pub connect_timeout: Duration,
+    /// How long the doctor looks through the keys of others for names of ours.
+    #[doc(hidden)]
+    pub names_within: Duration,
     /// An enqueue is acknowledged once so many replicas have it, too; 0 waits for none.
     pub wait_replicas: u32,
     /// Faults to put into the scripts, for the tests of the tests.
@@ -76,6 +81,7 @@ impl Default for RedisOptions {
         Self {
             call_timeout: Duration::from_secs(5),
             connect_timeout: Duration::from_secs(3),
+            names_within: Duration::from_secs(20),
             wait_replicas: 0,
             script_edits: Vec::new(),
         }
@@ -91,6 +97,8 @@ pub struct RedisStore {
     keys: Arc<Keys>,
     scripts: Arc<Scripts>,
     namespace: Name,
+    /// How long the doctor looks through the keys of others.
+    names_within: Duration,
     /// Where the next prune starts.
     prune_turn: Arc<AtomicUsize>,
 }
@@ -131,13 +139,15 @@ impl RedisStore {
             target_of(url).map_err(|problem| StoreError::Invalid(format!("invalid Redis URL: {problem}")))?;
         let scripts = Scripts::load(&options.script_edits)
             .map_err(|error| StoreError::Invalid(format!("broken scripts: {error}")))?;
-        let link = Link::new(target, place, options.call_timeout, options.connect_timeout);
+        let keys = Arc::new(Keys::new(namespace));
+        let link = Link::new(target, place, Arc::clone(&keys), options.call_timeout, options.connect_timeout);
         Ok(Self {
             replicas: Replicas::new(options.wait_replicas, &link).map(Arc::new),
             link: Arc::new(link),
-            keys: Arc::new(Keys::new(namespace)),
+            keys,
             scripts: Arc::new(scripts),
             namespace: namespace.clone(),
+            names_within: options.names_within,
             prune_turn: Arc::default(),
         })
     }
@@ -147,6 +157,10 @@ impl RedisStore {
 impl Store for RedisStore {
     fn describe(&self) -> String {
         format!("{} (namespace {})", self.link.place(), self.namespace)
+    }
+
+    fn address(&self) -> String {
+        self.describe()
     }
 
     async fn identity(&self) -> Result<String, StoreError> {
@@ -279,6 +293,10 @@ impl Store for RedisStore {
 
     async fn sessions(&self) -> Result<Vec<SessionSeen>, StoreError> {
         self.all_sessions().await
+    }
+
+    async fn examine(&self) -> Result<Examination, StoreError> {
+        self.examine_server().await
     }
 
     async fn doctor(&self, repair: bool) -> Result<Vec<Finding>, StoreError> {

@@ -19,9 +19,10 @@ use crate::effects::{BucketSeen, StateEntry, StateFound};
 use crate::job::{Due, JobView, NewJob};
 use crate::names::{JobId, Name};
 use crate::queue::{
-    AttemptLog, ClaimRequest, Claimed, ClaimedJob, Counts, Enqueued, Exported, Finding, Imported, JobRef,
-    Lane, LeaseSeen, ListQuery, LogWrite, Offered, Page, Pruned, Pulse, Reclaimed, Retention, RunnerInfo,
-    SessionId, SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict, Wake,
+    AttemptLog, ClaimRequest, Claimed, ClaimedJob, Counts, Enqueued, Examination, Exported, Finding,
+    Imported, JobRef, Lane, LeaseSeen, ListQuery, LogWrite, Offered, Page, Pruned, Pulse, Reclaimed,
+    Retention, RunnerInfo, SessionId, SessionSeen, Settled, Settlement, Source, Store, StoreError, Verdict,
+    Wake,
 };
 
 mod claim;
@@ -33,6 +34,7 @@ mod disk;
 mod doctor;
 mod enqueue;
 mod errors;
+mod examine;
 mod fair;
 mod files;
 mod finish;
@@ -47,6 +49,7 @@ mod read;
 mod rows;
 mod sessions;
 mod settle;
+pub mod spool;
 mod state;
 mod time;
 mod tx;
@@ -166,12 +169,17 @@ impl Store for SqliteStore {
         )
     }
 
+    fn address(&self) -> String {
+        let shared = &self.link.shared;
+        format!("sqlite://{} (namespace {})", files::settled(&shared.path).display(), shared.namespace)
+    }
+
     async fn identity(&self) -> Result<String, StoreError> {
         self.store_id().await
     }
 
     async fn warnings(&self) -> Result<Vec<String>, StoreError> {
-        Ok(Vec::new())
+        self.set_up_warnings().await
     }
 
     async fn enqueue(&self, jobs: &[NewJob]) -> Result<Vec<Enqueued>, StoreError> {
@@ -296,6 +304,10 @@ impl Store for SqliteStore {
 
     async fn sessions(&self) -> Result<Vec<SessionSeen>, StoreError> {
         self.all_sessions().await
+    }
+
+    async fn examine(&self) -> Result<Examination, StoreError> {
+        self.examine_file().await
     }
 
     async fn doctor(&self, repair: bool) -> Result<Vec<Finding>, StoreError> {

@@ -147,6 +147,7 @@ impl Children {
                 jobs::Due::In(ms) => Due::In(ms),
                 jobs::Due::At(ms) => Due::At(ms),
             },
+            age_ms: 0,
             payload: Bytes::from(job.payload),
             max_attempts: job.max_attempts,
             timeout_ms: job.timeout_ms,

@@ -10,6 +10,7 @@ use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
 use super::units::rfc3339;
+use crate::client::Spooled;
 use crate::effects::ProgressSeen;
 use crate::job::{JobView, Priority, State};
 use crate::outcome::{Failure, HistoryEvent, Reason};
@@ -184,7 +185,8 @@ pub fn duration_us(view: &JobView) -> Option<u64> {
 pub struct EnqueuedOut<'a> {
     id: &'a str,
     created: bool,
-    state: State,
+    /// A state, or `spooled`.
+    state: &'static str,
     due_at: String,
 }
 
@@ -193,9 +195,15 @@ impl<'a> From<&'a Enqueued> for EnqueuedOut<'a> {
         Self {
             id: enqueued.id.as_str(),
             created: enqueued.disposition == Disposition::Created,
-            state: enqueued.state,
+            state: enqueued.state.as_str(),
             due_at: rfc3339(enqueued.due_ms),
         }
+    }
+}
+
+impl<'a> From<&'a Spooled> for EnqueuedOut<'a> {
+    fn from(spooled: &'a Spooled) -> Self {
+        Self { id: spooled.id.as_str(), created: true, state: "spooled", due_at: rfc3339(spooled.due_ms) }
     }
 }
 

@@ -116,13 +116,13 @@ impl Claimer {
             if window.is_empty() {
                 continue;
             }
+            let nobody_offers = worker.memory.undisturbed().await;
             let room = worker.hand.room();
             let running = worker.hand.counts().running;
             let due_max = worker.shortage.bounded(room.due.min(BATCH_MAX), running, worker);
             if due_max == 0 {
                 return Next::Slot;
             }
-            let nobody_offers = worker.memory.undisturbed().await;
             let Some(beat) = worker.memory.claims_on() else {
                 drop(nobody_offers);
                 return self.beat_first(worker, vital).await;

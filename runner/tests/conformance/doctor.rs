@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use hourhand::effects::Progress;
 use hourhand::job::{Due, NewJob, Priority, State};
+use hourhand::queue::examination::Value;
 use hourhand::queue::{Finding, IdMemory, LogWrite, Retention, Settlement, Store};
 
 use crate::bed::*;
@@ -85,6 +86,33 @@ pub(crate) async fn a_store_in_use_has_no_findings<B: Bed>(bed: B) {
     let other = bed.open("bed2").await;
     enqueue_one(&other, &job_with_id("a", "waits")).await;
     assert_eq!(findings(store).await, [], "another namespace is another world");
+}
+
+pub(crate) async fn an_examination_measures_and_changes_nothing<B: Bed>(bed: B) {
+    let store = bed.store();
+    populate(store).await;
+    remember(store).await;
+    let before = bed.contents().await;
+    let found = store.examine().await.expect("it can be looked at");
+    assert_eq!(bed.contents().await, before);
+    let open: Vec<&Finding> = found.findings.iter().filter(|finding| finding.is_open_error()).collect();
+    assert!(open.is_empty(), "{open:#?}");
+    assert!(found.findings.iter().all(|finding| finding.fix.is_some()), "{:#?}", found.findings);
+    let measured = |name: &str| match found.facts.get(name) {
+        Some(Value::Decimal(ms)) => *ms,
+        other => panic!("{name}: {other:?}"),
+    };
+    assert!(measured("claim_median_ms") > 0.0 && measured("claim_max_ms") >= measured("claim_median_ms"));
+    assert!(measured("round_trip_max_ms") >= measured("round_trip_median_ms"));
+    assert!(matches!(found.facts.get("version"), Some(Value::Text(_))), "{:?}", found.facts);
+    if !bed.step_clock(5_000).await {
+        let (apart_ms, doubt_ms) = (measured("clock_difference_ms"), measured("clock_uncertainty_ms"));
+        assert!(apart_ms.abs() <= doubt_ms + 50.0, "one machine has one time: {apart_ms} +-{doubt_ms}");
+        return;
+    }
+    let found = store.examine().await.expect("it can be looked at").findings;
+    let clock: Vec<&Finding> = found.iter().filter(|finding| finding.check == "clock").collect();
+    assert!(clock.len() == 1 && clock[0].message.contains(" 5.0 s behind "), "{found:#?}");
 }
 
 pub(crate) async fn what_moves_is_never_reported<B: Bed>(bed: B) {

@@ -1,7 +1,7 @@
 //! Enqueueing: what is taken, what is refused, and what an id that exists does.
 
 use bytes::Bytes;
-use hourhand::job::{DELAY_MS_MAX, Due, NewJob, OnConflict, Priority, State};
+use hourhand::job::{AGE_MS_MAX, DELAY_MS_MAX, Due, NewJob, OnConflict, Priority, State};
 use hourhand::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, Disposition, Enqueued, Lane, Store, StoreError};
 
 use crate::bed::*;
@@ -150,6 +150,56 @@ pub(crate) async fn delays_of_a_millisecond_to_a_century_are_exact<B: Bed>(bed: 
     assert_eq!(enqueue(store, NewJob { due: Due::At(at), ..job("a") }).await.due_ms, at);
     let mut hand = Hand::new(store, "s");
     assert_eq!(hand.claim(&["a"], 100).await.len(), 1, "only the one that is due");
+}
+
+pub(crate) async fn what_was_accepted_a_while_ago_is_due_by_its_acceptance<B: Bed>(bed: B) {
+    let store = bed.store();
+    let hour = 3_600_000;
+    for (delay, age) in
+        [(0, hour), (hour / 2, hour), (hour, hour / 2), (0, AGE_MS_MAX), (DELAY_MS_MAX, AGE_MS_MAX)]
+    {
+        let now = enqueue(store, job("now")).await.due_ms;
+        let old = NewJob { due: Due::In(delay), age_ms: age, ..job("a") };
+        let enqueued = enqueue(store, old).await;
+        let then = enqueue(store, job("now")).await.due_ms;
+        let view = view(store, &enqueued.id).await;
+        assert!((now..=then).contains(&(view.job.enqueued_ms + age)), "accepted {age} ms ago");
+        assert_eq!((view.due_ms, enqueued.due_ms), (view.job.enqueued_ms + delay, view.due_ms));
+        assert_eq!(view.state, if delay > age { State::Scheduled } else { State::Ready });
+        assert_eq!(view.history[0].at_us / 1_000, view.job.enqueued_ms);
+    }
+    let at = enqueue(store, job("now")).await.due_ms - 1_000;
+    let past = NewJob { due: Due::At(at), age_ms: hour, ..job("a") };
+    assert_eq!(
+        enqueue(store, past.clone()).await.due_ms,
+        at,
+        "an instant that was ahead when it was accepted"
+    );
+    let too_old = NewJob { age_ms: AGE_MS_MAX + 1, ..job("a") };
+    assert!(matches!(store.enqueue(&[too_old]).await, Err(StoreError::Invalid(_))));
+
+    // The one that was accepted first is due first, whenever it arrives.
+    let fresh = enqueue(store, job("b")).await;
+    let older = enqueue(store, NewJob { age_ms: hour, ..job("b") }).await;
+    let claimed = Hand::new(store, "s").claim(&["b"], 10).await;
+    let ids: Vec<_> = claimed.iter().map(|c| c.job.id.clone()).collect();
+    assert_eq!(ids, [older.id, fresh.id]);
+
+    // A reschedule does not lead into the past, also when it meets a job of the same call.
+    let waiting = |id: &str| NewJob { due: Due::In(hour), ..job_with_id("c", id) };
+    enqueue(store, waiting("x")).await;
+    let now = |id: &str| NewJob { age_ms: hour, on_conflict: OnConflict::Reschedule, ..job_with_id("c", id) };
+    let moved = store.enqueue(&[now("x"), waiting("y"), now("y")]).await.expect("taken");
+    for (id_text, at) in [("x", 0), ("y", 2)] {
+        assert_eq!((moved[at].disposition, moved[at].state), (Disposition::Rescheduled, State::Ready));
+        let view = view(store, &id(id_text)).await;
+        assert_eq!(view.due_ms, moved[at].due_ms);
+        assert!(view.due_ms >= view.job.enqueued_ms);
+    }
+    let replaced = NewJob { on_conflict: OnConflict::Replace, due: Due::In(2 * hour), ..now("y") };
+    let replaced = enqueue(store, replaced).await;
+    let view = view(store, &id("y")).await;
+    assert_eq!((view.due_ms, view.job.enqueued_ms + 2 * hour), (replaced.due_ms, replaced.due_ms));
 }
 
 pub(crate) async fn an_id_that_exists_is_kept<B: Bed>(bed: B) {

@@ -58,6 +58,7 @@ macro_rules! conformance {
                 what_passes_the_check_is_taken_whatever_is_in_it
                 instants_in_the_past_mean_now
                 delays_of_a_millisecond_to_a_century_are_exact
+                what_was_accepted_a_while_ago_is_due_by_its_acceptance
                 an_id_that_exists_is_kept
                 replace_takes_the_place_of_a_job_that_waits
                 a_replaced_retry_starts_clean
@@ -217,6 +218,7 @@ macro_rules! conformance {
                 a_lost_record_under_a_lease_harms_nobody_else;
             doctor:
                 a_store_in_use_has_no_findings
+                an_examination_measures_and_changes_nothing
                 what_moves_is_never_reported
                 an_entry_without_a_record_is_found_and_mended
                 a_record_lost_under_a_lease_is_found_and_mended

@@ -32,6 +32,11 @@ impl RedisBed {
         RedisStore::connect(&self.server.url(), &name(namespace), options).expect("a URL")
     }
 
+    /// The store of the bed's first namespace with other options.
+    pub(crate) fn connect_with(&self, options: RedisOptions) -> RedisStore {
+        RedisStore::connect(&self.server.url(), &name(NAMESPACE), options).expect("a URL")
+    }
+
     pub(crate) fn client(&self) -> Connection {
         self.server.client()
     }

@@ -1,8 +1,11 @@
 //! What shows only inside Redis: how many calls an answer costs, and foreign data under the name of an index.
 
+use std::time::Duration;
+
 use hourhand::effects::{Effects, StateChange, StateEffects};
-use hourhand::job::NewJob;
-use hourhand::queue::{ListQuery, Settled, Settlement, Store, StoreError};
+use hourhand::job::{Due, NewJob};
+use hourhand::queue::redis::{RedisOptions, RedisStore};
+use hourhand::queue::{ListQuery, Retention, SessionId, Settled, Settlement, Severity, Store, StoreError};
 use redis::Commands;
 
 use crate::bed::*;
@@ -197,4 +200,91 @@ async fn a_commit_is_written_although_there_is_no_memory_left() {
     assert_eq!(view(store, &id("x")).await.state, hourhand::job::State::Ready);
     assert_eq!(store.delete_state(&name("b"), "k").await, Ok(true), "what frees memory is never refused");
     let _: () = redis::cmd("CONFIG").arg("SET").arg("maxmemory").arg("0").query(&mut client).expect("set");
+}
+
+/// What each verb that needs no job in hand says to the store as it is.
+async fn every_verb(store: &RedisStore) -> Vec<(&'static str, Option<StoreError>)> {
+    let (session, a, k) = (SessionId("s".into()), name("a"), job_ref("a", "waits"));
+    let mut hand = Hand::new(store, "s");
+    let list = ListQuery { limit: 10, ..ListQuery::default() };
+    let jobs = std::slice::from_ref(&k);
+    vec![
+        ("identity", store.identity().await.err()),
+        ("lanes", store.lanes().await.err()),
+        ("enqueue", store.enqueue(&[job_with_id("a", "new")]).await.err()),
+        ("claim", store.claim(&hand.request(&["a"], 1)).await.err()),
+        ("heartbeat", store.heartbeat(&session, &info(&session)).await.err()),
+        ("sessions", store.sessions().await.err()),
+        ("leases", store.leases(None).await.err()),
+        ("prune", store.prune().await.err()),
+        ("counts", store.counts().await.err()),
+        ("list", store.list(&list).await.err()),
+        ("find", store.find(Some(&a), &id("waits")).await.err()),
+        ("logs", store.logs(&k).await.err()),
+        ("read_state", store.read_state(&a, &["k".to_owned()]).await.err()),
+        ("set_state", store.set_state(&a, "k", b"v").await.err()),
+        ("state_page", store.state_page(&a, None).await.err()),
+        ("buckets", store.buckets(None).await.err()),
+        ("delete_state", store.delete_state(&a, "k").await.err()),
+        ("pause", store.pause(&a).await.err()),
+        ("resume", store.resume(&a).await.err()),
+        ("reschedule", store.reschedule(&k, Due::NOW).await.err()),
+        ("requeue", store.requeue(jobs).await.err()),
+        ("cancel", store.cancel(jobs, Retention::FINISHED).await.err()),
+        ("delete", store.delete(jobs).await.err()),
+        ("purge", store.purge(&a).await.err()),
+        ("end_session", store.end_session(&session).await.err()),
+        ("export_source", store.export_source().await.err()),
+    ]
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_error_for_foreign_data_names_the_key_and_what_to_do() {
+    let bed = RedisBed::start().await;
+    let store = bed.store();
+    let mut client = bed.client();
+    // All that a verb may meet, but where claims set aside what they cannot use.
+    let globals = "seq jobs past running recalls ids memory lanes paused totals sizes sessions holders logs meta buckets \
+                   holdings state:a due:a:a:n done:a:x";
+    for rest in globals.split_whitespace() {
+        let _: () = redis::cmd("FLUSHALL").query(&mut client).expect("flushed");
+        enqueue_all(store, &[job_with_id("a", "waits"), job_with_id("a", "other")]).await;
+        let _: () = client.del(key(rest)).expect("removed");
+        // Of a type that no key of ours has.
+        let _: () =
+            redis::cmd("XADD").arg(key(rest)).arg("*").arg("f").arg("v").query(&mut client).expect("set");
+        let refused: Vec<_> =
+            every_verb(store).await.into_iter().filter_map(|(verb, e)| Some((verb, e?))).collect();
+        assert!(!refused.is_empty(), "{rest} stops nothing");
+        for (verb, error) in refused {
+            let text = error.to_string();
+            let named = text.contains(&format!("key {} is not ours", key(rest)));
+            assert!(named && text.contains("doctor --repair"), "{rest}, {verb}: {text}");
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_look_for_names_among_the_keys_of_others_ends_and_says_so() {
+    let bed = RedisBed::start().await;
+    enqueue_all(bed.store(), &[job("a"), job("b")]).await;
+    let mut client = bed.client();
+    let fill = "for i = 1, 20000 do redis.call('SET', 'other:' .. i, i) end";
+    let _: () = redis::cmd("EVAL").arg(fill).arg(0).query(&mut client).expect("filled");
+    let _: () = client.set(key("odd"), "x").expect("set");
+    let hasty = bed.connect_with(RedisOptions { names_within: Duration::ZERO, ..RedisOptions::default() });
+    let found = hasty.doctor(false).await.expect("the doctor looks");
+    let words: Vec<_> = found.iter().map(|f| (f.check, f.severity)).collect();
+    assert_eq!(words, [("not-looked-at", Severity::Warning)], "{found:#?}");
+    // What is listed is looked at in any case, and so is all that hangs on it.
+    let _: () = client.set(key("due:b:b:h"), "foreign").expect("set");
+    let _: u32 = client.zadd(key("due:a:a:l"), "00000000004444", 1).expect("added");
+    let found = hasty.doctor(false).await.expect("the doctor looks");
+    assert!(found.iter().any(|f| f.check == "wrong-type" && f.place.ends_with("due:b:b:h")), "{found:#?}");
+    let _: u32 = client.del(key("due:b:b:h")).expect("removed");
+    let found = hasty.doctor(false).await.expect("the doctor looks");
+    assert!(found.iter().any(|f| f.check == "orphan-entry"), "{found:#?}");
+    let patient = bed.store().doctor(false).await.expect("the doctor looks");
+    assert!(patient.iter().any(|f| f.check == "unknown-name"), "{patient:#?}");
+    assert!(patient.iter().all(|f| f.check != "not-looked-at"), "{patient:#?}");
 }

@@ -6,6 +6,8 @@
 #[allow(dead_code, reason = "the suite uses the rest")]
 #[path = "../conformance/bed.rs"]
 mod bed;
+#[path = "../../../tests/harness/disk.rs"]
+mod disk;
 #[allow(dead_code, reason = "the suite uses the rest")]
 #[path = "../conformance/sqlite_audit.rs"]
 mod sqlite_audit;

@@ -2,8 +2,6 @@
 
 use std::collections::BTreeMap;
 
-use redis::Value;
-
 use super::RedisStore;
 use super::claim::push_lanes;
 use super::enqueue::Lanes;
@@ -98,38 +96,19 @@ impl RedisStore {
 
     /// The store's clock, in milliseconds since 1970.
     pub(super) async fn now_ms(&self) -> Result<u64, StoreError> {
+        Ok(self.now_us().await? / 1_000)
+    }
+
+    /// The store's clock, in microseconds since 1970.
+    pub(super) async fn now_us(&self) -> Result<u64, StoreError> {
         let mut items = Items::of(self.link.command(&redis::cmd("TIME"), Repeat::Once).await?)?;
         let (seconds, micros): (u64, u64) = (items.number()?, items.number()?);
-        Ok(seconds * 1_000 + micros / 1_000)
+        Ok(seconds * 1_000_000 + micros)
     }
 
     pub(super) async fn store_id(&self) -> Result<String, StoreError> {
         let args = [random_text(20)?];
         text(self.link.script(&self.scripts.identity, self.keys.globals(), &args, Repeat::Once).await?)
-    }
-
-    /// A user who may not ask gets no warning.
-    pub(super) async fn set_up_warnings(&self) -> Result<Vec<String>, StoreError> {
-        let info = match self.link.command(redis::cmd("INFO").arg("all"), Repeat::Once).await {
-            Ok(Value::Nil) | Err(StoreError::Refused(_)) => return Ok(Vec::new()),
-            Ok(info) => text(info)?,
-            Err(error) => return Err(error),
-        };
-        let field = |name: &str| info.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
-        let mut warnings = Vec::new();
-        if let Some(policy) = field("maxmemory_policy:").filter(|policy| *policy != "noeviction") {
-            warnings.push(format!(
-                "{} evicts keys when its memory is full (maxmemory-policy {policy}): jobs can vanish; set noeviction",
-                self.link.place()
-            ));
-        }
-        if field("aof_enabled:") == Some("0") {
-            warnings.push(format!(
-                "{} keeps no append-only file: a restart loses jobs; set appendonly yes",
-                self.link.place()
-            ));
-        }
-        Ok(warnings)
     }
 }
 

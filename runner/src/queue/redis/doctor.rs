@@ -14,7 +14,7 @@ use super::link::Repeat;
 use super::reply::{Items, unexpected};
 use super::scripts::Script;
 use crate::names::Name;
-use crate::queue::{Finding, Lane, StoreError};
+use crate::queue::{Finding, Lane, Severity, StoreError};
 
 mod counters;
 mod names;
@@ -34,6 +34,7 @@ impl RedisStore {
             store: self,
             repair,
             found: Vec::new(),
+            seen: HashSet::new(),
             known: HashSet::new(),
             lanes: BTreeSet::new(),
             indexes: Vec::new(),
@@ -52,7 +53,7 @@ impl RedisStore {
             doctor.look_at_state().await?;
             doctor.look_at_floors().await?;
         }
-        if doctor.found.is_empty() {
+        if doctor.found.iter().all(|finding| finding.severity == Severity::Warning) {
             doctor.take_census().await?;
         }
         Ok(doctor.found)
@@ -64,6 +65,8 @@ struct Doctor<'a> {
     store: &'a RedisStore,
     repair: bool,
     found: Vec<Finding>,
+    /// The keys that were looked at: an iteration may bring one twice.
+    seen: HashSet<Vec<u8>>,
     /// What was found already: an iteration may bring an entry twice.
     known: HashSet<(&'static str, String)>,
     /// The lanes that can be read.

@@ -79,7 +79,7 @@ fn arguments(jobs: &[NewJob], lanes: &Lanes, once: &str, suffix: &str) -> Vec<Ve
         args.push(lanes.number(&lane).to_string().into());
         args.push(job.id.as_ref().map(|id| id.as_str().into()).unwrap_or_default());
         args.push(if job.priority == Priority::Normal { Vec::new() } else { job.priority.as_str().into() });
-        args.push(due_text(job.due));
+        args.push(accepted_due_text(job));
         args.push(number(job.max_attempts.map(u64::from)));
         args.push(number(job.timeout_ms));
         args.push(job.traceparent.as_deref().unwrap_or_default().into());
@@ -97,6 +97,15 @@ pub(super) fn due_text(due: Due) -> Vec<u8> {
         Due::In(ms) => format!("+{ms}").into(),
         Due::At(ms) => format!("@{ms}").into(),
     }
+}
+
+/// As [`due_text`], with the age of a job that was accepted before.
+fn accepted_due_text(job: &NewJob) -> Vec<u8> {
+    let mut text = due_text(job.due);
+    if job.age_ms > 0 {
+        text.extend(format!("~{}", job.age_ms).bytes());
+    }
+    text
 }
 
 /// Meta as the record holds it: a JSON array of pairs, which keeps order and repeated keys.

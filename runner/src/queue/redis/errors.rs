@@ -39,6 +39,15 @@ const BUSY: [&str; 3] = ["BUSY", "MISCONF", "EXECABORT"];
 /// Answers that need a person.
 const REFUSED: [&str; 5] = ["WRONGPASS", "NOAUTH", "NOPERM", "NOPROTO", "DENIED"];
 
+/// What to do about foreign data under one of our names.
+pub(super) const FOREIGN_FIX: &str =
+    "`hourhand doctor --repair` moves it aside, and whoever wrote it needs another prefix";
+
+/// True for what Redis answers to a command on a key of another type; it does not say which key.
+pub(super) fn is_foreign_data(error: &RedisError) -> bool {
+    error.code() == Some("WRONGTYPE")
+}
+
 pub(super) fn consequence(error: &RedisError) -> Consequence {
     match error.code() {
         Some("NOSCRIPT") => Consequence::SendWhole,
@@ -54,10 +63,10 @@ pub(super) fn store_error(error: &RedisError, place: &str) -> StoreError {
     let detail = without_script(error.detail().unwrap_or_default());
     match error.code() {
         Some("HOURHAND_INVALID") => StoreError::Invalid(invalid_text(detail)),
-        Some("HOURHAND_WRONGTYPE") => StoreError::Refused(format!("{place}: {detail}")),
-        Some("WRONGTYPE") => {
-            StoreError::Refused(format!("{place}: a key of ours holds foreign data: {detail}"))
-        }
+        Some("HOURHAND_WRONGTYPE") => StoreError::Refused(format!("{place}: key {detail}; {FOREIGN_FIX}")),
+        Some("WRONGTYPE") => StoreError::Refused(format!(
+            "{place}: a key of ours holds foreign data: {detail}; `hourhand doctor` tells which"
+        )),
         Some("OOM") => StoreError::Full(format!("{place} is at its memory limit")),
         Some("NOAUTH") => StoreError::Refused(format!("{place} wants a password")),
         Some("READONLY") => StoreError::NotReady(format!(

@@ -5,6 +5,7 @@
 //! It decides nothing about jobs. What may be sent again after a lost reply is said by the caller.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -13,11 +14,14 @@ use tokio::sync::{Mutex, watch};
 use tokio::time::timeout;
 
 use super::dial::dial;
-use super::errors::{Consequence, consequence, store_error};
+use super::errors::{Consequence, consequence, is_foreign_data, store_error};
+use super::keys::Keys;
 use super::scripts::Script;
 use super::sentinel::Sentinels;
 use crate::clock::{Monotonic, monotonic};
 use crate::queue::StoreError;
+
+mod foreign;
 
 /// Whether a call may be sent once more when its connection was lost on the way.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -58,11 +62,14 @@ pub(super) struct Sent {
 pub(super) struct Link {
     target: Target,
     place: String,
+    keys: Arc<Keys>,
     call_timeout: Duration,
     connect_timeout: Duration,
     live: Arc<Mutex<Live>>,
     /// How often the connection was opened anew.
     renewals: watch::Sender<u64>,
+    /// Connections up to this number may be dead: a caller gave up waiting on one.
+    doubted: AtomicU64,
 }
 
 /// The live connection and its number: a caller that saw an old one fail must not drop a newer one.
@@ -82,14 +89,25 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 impl Link {
     /// Does not connect yet. `place` is host, port and database (with sentinels: theirs, and the primary's name), for people.
+    /// `keys` are what calls work on.
     pub(super) fn new(
         target: Target,
         place: String,
+        keys: Arc<Keys>,
         call_timeout: Duration,
         connect_timeout: Duration,
     ) -> Self {
         let (live, renewals) = (Arc::default(), watch::Sender::new(0));
-        Self { target, place, call_timeout, connect_timeout, live, renewals }
+        Self {
+            target,
+            place,
+            keys,
+            call_timeout,
+            connect_timeout,
+            live,
+            renewals,
+            doubted: AtomicU64::new(0),
+        }
     }
 
     pub(super) fn place(&self) -> &str {
@@ -104,7 +122,8 @@ impl Link {
 
     /// The same, with a connection of its own.
     pub(super) fn beside(&self) -> Self {
-        Self::new(self.target.clone(), self.place.clone(), self.call_timeout, self.connect_timeout)
+        let (target, place, keys) = (self.target.clone(), self.place.clone(), Arc::clone(&self.keys));
+        Self::new(target, place, keys, self.call_timeout, self.connect_timeout)
     }
 
     /// By when a call that begins now has ended.
@@ -122,8 +141,18 @@ impl Link {
         }
     }
 
+    /// To be held while a call is on its way on the connection with this number.
+    pub(super) fn unanswered(&self, number: u64) -> Unanswered<'_> {
+        Unanswered { doubted: &self.doubted, number }
+    }
+
     pub(super) fn connect_timeout(&self) -> Duration {
         self.connect_timeout
+    }
+
+    /// Makes sure that there is a connection to a server that lets us in and is one of ours.
+    pub(super) async fn reach(&self) -> Result<(), StoreError> {
+        self.connection(self.deadline()).await.map(drop)
     }
 
     /// Runs a script.
@@ -157,25 +186,47 @@ impl Link {
             }
             cmd
         };
-        match self.send(&build("EVALSHA", &script.sha), repeat, deadline).await {
-            Err(Failed::NoScript) => {
-                tracing::debug!(script = script.name, "the store does not know the script yet");
-                self.send(&build("EVAL", &script.body), repeat, deadline).await.map_err(Failed::into_store)
+        let mut lost = false;
+        let mut done = self.send(&build("EVALSHA", &script.sha), repeat, deadline, &mut lost).await;
+        if matches!(done, Err(Failed::NoScript)) {
+            tracing::debug!(script = script.name, "the store does not know the script yet");
+            done = self.send(&build("EVAL", &script.body), repeat, deadline, &mut lost).await;
+        }
+        match done {
+            Ok(sent) => Ok(sent),
+            Err(Failed::Foreign(error)) => {
+                let error = self.named(keys.iter().map(AsRef::as_ref), error, deadline).await;
+                Err(after_loss(error, lost))
             }
-            other => other.map_err(Failed::into_store),
+            Err(failed) => Err(failed.into_store(lost)),
         }
     }
 
     /// Runs a plain command.
     pub(super) async fn command(&self, cmd: &Cmd, repeat: Repeat) -> Result<Value, StoreError> {
-        let sent = self.send(cmd, repeat, self.deadline()).await;
-        sent.map(|sent| sent.value).map_err(Failed::into_store)
+        let (deadline, mut lost) = (self.deadline(), false);
+        match self.send(cmd, repeat, deadline, &mut lost).await {
+            Ok(sent) => Ok(sent.value),
+            Err(Failed::Foreign(error)) => {
+                Err(after_loss(self.named(foreign::words(cmd), error, deadline).await, lost))
+            }
+            Err(failed) => Err(failed.into_store(lost)),
+        }
     }
 
-    async fn send(&self, cmd: &Cmd, mut repeat: Repeat, deadline: Monotonic) -> Result<Sent, Failed> {
+    /// Sets `lost` when a connection ended with an answer under way: the call may have been done.
+    async fn send(
+        &self,
+        cmd: &Cmd,
+        mut repeat: Repeat,
+        deadline: Monotonic,
+        lost: &mut bool,
+    ) -> Result<Sent, Failed> {
         loop {
             let (number, mut connection) = self.connection(deadline).await.map_err(Failed::Store)?;
+            let unanswered = self.unanswered(number);
             let reply = timeout(left(deadline), cmd.query_async::<Value>(&mut connection)).await;
+            unanswered.over();
             let Ok(reply) = reply else {
                 self.forget(number).await;
                 return Err(Failed::Store(self.no_answer()));
@@ -186,12 +237,16 @@ impl Link {
             };
             match consequence(&error) {
                 Consequence::SendWhole => return Err(Failed::NoScript),
+                Consequence::Keep if is_foreign_data(&error) => {
+                    return Err(Failed::Foreign(store_error(&error, &self.place)));
+                }
                 Consequence::Keep => return Err(Failed::Store(store_error(&error, &self.place))),
                 Consequence::Reconnect => {
                     self.forget(number).await;
                     return Err(Failed::Store(store_error(&error, &self.place)));
                 }
                 Consequence::Lost => {
+                    *lost = true;
                     self.forget(number).await;
                     if repeat == Repeat::Never {
                         return Err(Failed::Store(store_error(&error, &self.place)));
@@ -206,7 +261,9 @@ impl Link {
         let patience = left(deadline).min(self.connect_timeout);
         let opening = async {
             let mut live = self.live.lock().await;
-            if let Some(connection) = live.connection.clone() {
+            if live.number > self.doubted.load(Relaxed)
+                && let Some(connection) = live.connection.clone()
+            {
                 self.look_around(&mut live);
                 return Ok((live.number, connection));
             }
@@ -283,6 +340,26 @@ impl Link {
     }
 }
 
+/// A call on its way. Dropping it says that its caller has given up, with a deadline of its own: the connection may be
+/// dead, and nobody else would find out.
+pub(super) struct Unanswered<'a> {
+    doubted: &'a AtomicU64,
+    number: u64,
+}
+
+impl Unanswered<'_> {
+    /// It has come to its end, whatever that was.
+    pub(super) fn over(self) {
+        std::mem::forget(self);
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        self.doubted.fetch_max(self.number, Relaxed);
+    }
+}
+
 impl Live {
     /// Keeps what was opened; says so when it leads to another primary than before.
     fn take(&mut self, opened: &Opened, place: &str) {
@@ -307,17 +384,32 @@ impl Live {
 /// Why a call brought no value.
 enum Failed {
     NoScript,
+    /// Foreign data under one of our names, of which the server does not say which.
+    Foreign(StoreError),
     Store(StoreError),
 }
 
 impl Failed {
-    fn into_store(self) -> StoreError {
-        match self {
-            Self::Store(error) => error,
+    /// See [`after_loss`].
+    fn into_store(self, lost: bool) -> StoreError {
+        let error = match self {
+            Self::Store(error) | Self::Foreign(error) => error,
             Self::NoScript => {
                 StoreError::NotReady("the store forgets scripts as fast as it gets them".to_owned())
             }
+        };
+        after_loss(error, lost)
+    }
+}
+
+/// What an error means when an answer to the same call was `lost` before: it is of the repeat alone, and says nothing of whether
+/// the first was done.
+fn after_loss(error: StoreError, lost: bool) -> StoreError {
+    match error {
+        StoreError::NotReady(_) | StoreError::Full(_) | StoreError::Refused(_) if lost => {
+            StoreError::Unreachable(format!("an answer was lost, and now: {error}"))
         }
+        _ => error,
     }
 }
 

@@ -29,6 +29,11 @@ impl Replicas {
     pub(super) fn new(wanted: u32, link: &Link) -> Option<Self> {
         (wanted > 0).then(|| Self { wanted, link: link.beside() })
     }
+
+    /// How many.
+    pub(super) fn wanted(&self) -> u32 {
+        self.wanted
+    }
 }
 
 impl RedisStore {
@@ -60,7 +65,10 @@ impl Replicas {
         pipe.cmd("WAIT").arg(self.wanted).arg(patience_ms);
         let mut connection = sent.connection.clone();
         let call = pipe.query_async::<(u32,)>(&mut connection);
-        let why = match timeout(Duration::from_millis(patience_ms) + REPLY_PATIENCE, call).await {
+        let unanswered = self.link.unanswered(sent.number);
+        let waited = timeout(Duration::from_millis(patience_ms) + REPLY_PATIENCE, call).await;
+        unanswered.over();
+        let why = match waited {
             Ok(Ok((have,))) if have >= self.wanted => return Ok(()),
             Ok(Ok((have,))) => {
                 return Err(self.too_few(&format!(

@@ -51,6 +51,12 @@ macro_rules! lua {
                 apply(edits, &mut files)?;
                 Ok(Self { $($name: Script::new(stringify!($name), &files)?),* })
             }
+
+            /// What Redis gets of each.
+            #[cfg(test)]
+            pub(super) fn bodies(&self) -> Vec<&str> {
+                vec![$(&self.$name.body),*]
+            }
         }
     };
 }
@@ -75,6 +81,7 @@ lua!(
     offer,
     page,
     pause,
+    permits,
     prune,
     purge,
     recall,

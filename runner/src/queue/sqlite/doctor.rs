@@ -15,7 +15,7 @@ use super::SqliteStore;
 use super::heads::Heads;
 use super::link::Promise;
 use super::tx::Tx;
-use crate::queue::{Finding, StoreError};
+use crate::queue::{Finding, Severity, StoreError};
 
 mod counters;
 mod file;
@@ -45,7 +45,7 @@ impl SqliteStore {
         self.walk(repair, &mut all, rest::look_at_ids).await?;
         self.walk(repair, &mut all, rest::look_at_state).await?;
         self.look_at_counters(repair, &mut all).await?;
-        if all.list.is_empty() {
+        if all.list.iter().all(|finding| finding.severity == Severity::Warning) {
             self.step(false, &mut all, |tx, sight| counters::take_census(tx, sight).map(|()| None::<()>))
                 .await?;
         }

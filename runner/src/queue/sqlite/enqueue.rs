@@ -9,7 +9,7 @@ use super::heads::Heads;
 use super::link::Promise;
 use super::rows::{JobRow, PastRow, Waiting, finished_state, part_of, priority_number};
 use super::tx::{LaneNumbers, Tx};
-use crate::job::{DELAY_MS_MAX, Due, NewJob, OnConflict, State};
+use crate::job::{DELAY_MS_MAX, NewJob, OnConflict, State};
 use crate::names::JobId;
 use crate::queue::checks::{check_batch, generated_record, random_text};
 use crate::queue::{Disposition, Enqueued, Lane, StoreError};
@@ -105,7 +105,7 @@ impl<'a> Batch<'a> {
     }
 
     fn take(&mut self, index: usize, job: &NewJob) -> Result<Enqueued, StoreError> {
-        let due_ms = self.due_ms(index, job.due)?;
+        let due_ms = self.due_ms(index, job)?;
         let Some(id) = &job.id else { return self.create(job, None, due_ms) };
         let existing = match self.tx.find_queue(&job.queue)? {
             Some(queue) => self.existing(queue, id)?,
@@ -122,13 +122,9 @@ impl<'a> Batch<'a> {
         }
     }
 
-    fn due_ms(&self, index: usize, due: Due) -> Result<u64, StoreError> {
-        let now_ms = self.tx.now_ms;
-        let due_ms = match due {
-            Due::In(ms) => now_ms + ms,
-            Due::At(ms) => ms.max(now_ms),
-        };
-        if due_ms > now_ms + DELAY_MS_MAX {
+    fn due_ms(&self, index: usize, job: &NewJob) -> Result<u64, StoreError> {
+        let (accepted_ms, due_ms) = job.times(self.tx.now_ms);
+        if due_ms > accepted_ms + DELAY_MS_MAX {
             return Err(StoreError::Invalid(format!(
                 "job {index}: due time {due_ms} ms: expected at most 100 years ahead"
             )));
@@ -246,6 +242,8 @@ impl<'a> Batch<'a> {
                 Ok(self.answer(id.clone(), Disposition::Replaced, due_ms))
             }
             OnConflict::Reschedule if free => {
+                // An old acceptance shortens the delay, and no more.
+                let due_ms = due_ms.max(self.tx.now_ms);
                 self.reschedule(old, due_ms)?;
                 Ok(self.answer(id.clone(), Disposition::Rescheduled, due_ms))
             }
@@ -342,7 +340,7 @@ fn insert_job(
             id.as_str(),
             job.id.is_some(),
             priority_number(job.priority),
-            tx.now_ms,
+            job.times(tx.now_ms).0,
             due_ms,
             job.max_attempts,
             job.timeout_ms,

@@ -66,7 +66,7 @@ fn attempt(path: &Path, until: Monotonic) -> Result<Connection, StoreError> {
     connection.set_db_config(set_aside, foreign_log).map_err(fail)?;
     // In one snapshot: another program may make the tables right now.
     let snapshot = connection.unchecked_transaction().map_err(fail)?;
-    let version = check_version(&snapshot, path)?;
+    let version = version_of(&snapshot, path, APPLICATION_ID, MIGRATIONS.len())?;
     drop(snapshot);
     connection.set_db_config(set_aside, false).map_err(fail)?;
     prepare(&mut connection, path, version)?;
@@ -76,7 +76,7 @@ fn attempt(path: &Path, until: Monotonic) -> Result<Connection, StoreError> {
 /// Makes an empty file if there is none, without opening it (see `files`). SQLite would let nobody but the owner write it,
 /// and the files beside it follow it: so the umask says whether the group may share the store. Others may not read what
 /// jobs carry.
-fn make(path: &Path) {
+pub(super) fn make(path: &Path) {
     let Ok(path) = CString::new(path.as_os_str().as_bytes()) else { return };
     // SAFETY: a terminated string that outlives the call. An error comes again when the file is opened, and is told there.
     unsafe { libc::mknod(path.as_ptr(), libc::S_IFREG | 0o660, 0) };
@@ -123,8 +123,13 @@ fn prepare(connection: &mut Connection, path: &Path, version: usize) -> Result<(
     connection.query_row("PRAGMA wal_checkpoint(PASSIVE)", [], |_| Ok(())).map_err(fail)
 }
 
-/// The version of the database; within a transaction.
-fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreError> {
+/// The version of a database that bears this mark, up to the one that is `known`; 0 of an empty one. Within a transaction.
+pub(super) fn version_of(
+    connection: &Connection,
+    path: &Path,
+    mark: i32,
+    known: usize,
+) -> Result<usize, StoreError> {
     let number = |name: &str| {
         connection
             .pragma_query_value(None, name, |row| row.get::<_, i32>(0))
@@ -132,7 +137,7 @@ fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreErr
     };
     let (ours, version) = (number("application_id")?, number("user_version")?);
     let place = path.display();
-    if ours != APPLICATION_ID {
+    if ours != mark {
         let tables: u32 = connection
             .query_row("SELECT count(*) FROM sqlite_schema", [], |row| row.get(0))
             .map_err(|error| store_error(&error, path))?;
@@ -143,7 +148,6 @@ fn check_version(connection: &Connection, path: &Path) -> Result<usize, StoreErr
         }
         return Ok(0);
     }
-    let known = MIGRATIONS.len();
     match usize::try_from(version) {
         Ok(version) if version <= known => Ok(version),
         _ => Err(StoreError::Refused(format!(
@@ -156,7 +160,7 @@ fn migrate(connection: &mut Connection, path: &Path) -> Result<(), StoreError> {
     let fail = |error: rusqlite::Error| store_error(&error, path);
     let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate).map_err(fail)?;
     // Another program may have been here first.
-    let version = check_version(&transaction, path)?;
+    let version = version_of(&transaction, path, APPLICATION_ID, MIGRATIONS.len())?;
     for step in &MIGRATIONS[version..] {
         transaction.execute_batch(step).map_err(fail)?;
     }

@@ -38,7 +38,10 @@ impl Model {
         if matches!(expected, Disposition::Kept | Disposition::Conflict) {
             return self.left_alone(&key, answer, now);
         }
-        let due = due_window(asked.due, now);
+        let mut due = due_window(asked.due, now.minus(asked.age_ms));
+        if expected == Disposition::Rescheduled {
+            due = Window { lo: due.lo.max(now.lo), hi: due.hi.max(now.hi) };
+        }
         ensure!(due.holds(answer.due_ms), "due at {}, expected {due:?}", answer.due_ms);
         let expected_state = if answer.due_ms <= now.hi { State::Ready } else { State::Scheduled };
         ensure!(
@@ -93,7 +96,7 @@ impl Model {
 
     fn create(&mut self, asked: &NewJob, answer: &Enqueued, now: Window) {
         let order = self.next_order();
-        let job = ModelJob::new(asked, &answer.id, answer.due_ms, order, now);
+        let job = ModelJob::new(asked, &answer.id, answer.due_ms, order, now.minus(asked.age_ms));
         let key = (asked.queue.clone(), answer.id.clone());
         self.remembered.remove(&key);
         self.jobs.insert(key, job);
@@ -105,7 +108,7 @@ impl Model {
     fn replace(&mut self, key: &Key, asked: &NewJob, answer: &Enqueued, now: Window, made: bool) {
         let Some(old) = self.jobs.get(key).cloned() else { return };
         let order = if made { old.order } else { self.next_order() };
-        let mut job = ModelJob::new(asked, &answer.id, answer.due_ms, order, now);
+        let mut job = ModelJob::new(asked, &answer.id, answer.due_ms, order, now.minus(asked.age_ms));
         (job.explicit, job.record) = (old.explicit, old.record);
         self.jobs.insert(key.clone(), job);
     }

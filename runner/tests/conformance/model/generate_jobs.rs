@@ -1,7 +1,7 @@
 //! Random jobs to enqueue, and random ends of those that were claimed.
 
 use bytes::Bytes;
-use hourhand::job::{NewJob, OnConflict, Priority};
+use hourhand::job::{AGE_MS_MAX, NewJob, OnConflict, Priority};
 use hourhand::names::{JobId, Name};
 use hourhand::outcome::{Outcome, Reason};
 use hourhand::queue::{IdMemory, Lane, LeaseSeen, RunFacts, Settlement};
@@ -32,6 +32,7 @@ fn job(random: &mut Random, crew: &Crew, now_ms: u64) -> NewJob {
         queue,
         priority: random.pick(&[Priority::High, Priority::Normal, Priority::Normal, Priority::Low]),
         due: due(random, now_ms),
+        age_ms: if random.once_in(6) { random.pick(&[1, 30, AGE_MS_MAX]) } else { 0 },
         payload: payload(random),
         max_attempts: random.pick(&[None, None, Some(1), Some(2), Some(4), Some(1_000)]),
         timeout_ms: random.pick(&[None, Some(1_000)]),

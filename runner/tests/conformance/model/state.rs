@@ -262,12 +262,14 @@ fn narrowed(op: &Op, answer: &Answer, mut window: Window) -> Result<Window> {
                 if matches!(got.disposition, Disposition::Kept | Disposition::Conflict) {
                     continue;
                 }
+                let age = job.age_ms;
                 match job.due {
-                    Due::In(ms) => window.pin("the clock", got.due_ms.saturating_sub(ms))?,
-                    Due::At(ms) if got.due_ms > ms => window.pin("the clock", got.due_ms)?,
+                    _ if age > 0 && got.disposition == Disposition::Rescheduled => {}
+                    Due::In(ms) => window.pin("the clock", got.due_ms.saturating_sub(ms) + age)?,
+                    Due::At(ms) if got.due_ms > ms => window.pin("the clock", got.due_ms + age)?,
                     Due::At(ms) => {
-                        ensure!(window.lo <= ms, "due at {ms}, although it was {window:?}");
-                        window.hi = window.hi.min(ms);
+                        ensure!(window.lo <= ms + age, "due at {ms}, although it was {window:?}");
+                        window.hi = window.hi.min(ms + age);
                     }
                 }
             }

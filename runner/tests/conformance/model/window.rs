@@ -24,6 +24,10 @@ impl Window {
         Self { lo: self.lo.saturating_add(ahead), hi: self.hi.saturating_add(ahead) }
     }
 
+    pub(crate) fn minus(self, back: u64) -> Self {
+        Self { lo: self.lo.saturating_sub(back), hi: self.hi.saturating_sub(back) }
+    }
+
     /// A window in milliseconds as one in microseconds.
     pub(crate) fn micros(self) -> Self {
         Self { lo: self.lo * 1_000, hi: self.hi * 1_000 + 999 }

@@ -1,14 +1,17 @@
 //! Every key under our names: that it is one of ours, and holds what it should; and the lanes that are listed.
 
+use std::sync::Arc;
+
 use redis::Value;
 
 use super::{Doctor, STEP};
+use crate::clock::monotonic;
 use crate::names::Name;
 use crate::queue::redis::keys::KeyName;
 use crate::queue::redis::link::Repeat;
-use crate::queue::redis::reply::{Items, text, unexpected};
+use crate::queue::redis::reply::{Items, number, text, unexpected};
 use crate::queue::redis::walk::step_of;
-use crate::queue::{Lane, StoreError};
+use crate::queue::{Finding, Lane, Severity, StoreError};
 
 /// Keys that one step of the iteration looks at: it passes those of others too.
 const SCAN_COUNT: usize = 1_000;
@@ -24,9 +27,16 @@ pub(super) struct Index {
 }
 
 impl Doctor<'_> {
+    /// Looks at the keys that follow from the lanes and buckets that are listed, and then for others under our prefix among all
+    /// keys of the database, which may be another's by the million: that look ends after a while.
     pub(super) async fn look_at_names(&mut self) -> Result<(), StoreError> {
-        let mut cursor = Some("0".to_owned());
+        let until = monotonic() + self.store.names_within;
+        self.look_at_known_keys().await?;
+        let (mut cursor, mut passed) = (Some("0".to_owned()), 0);
         while let Some(from) = cursor {
+            if monotonic() >= until {
+                return self.leave_names(passed).await;
+            }
             let mut cmd = redis::cmd("SCAN");
             cmd.arg(from).arg("MATCH").arg(self.store.keys.pattern()).arg("COUNT").arg(SCAN_COUNT);
             let (next, mut items) = step_of(self.store.link.command(&cmd, Repeat::Once).await?)?;
@@ -37,19 +47,70 @@ impl Doctor<'_> {
             for step in keys.chunks(STEP) {
                 self.look_at_keys(step).await?;
             }
-            cursor = next;
+            (cursor, passed) = (next, passed + SCAN_COUNT);
         }
         Ok(())
     }
 
+    async fn look_at_known_keys(&mut self) -> Result<(), StoreError> {
+        let keys = Arc::clone(&self.store.keys);
+        let globals: Vec<Vec<u8>> = keys.globals().iter().map(|key| key.clone().into_bytes()).collect();
+        self.look_at_keys(&globals).await?;
+        if self.found.iter().any(|finding| finding.check == "wrong-type" && finding.repaired.is_none()) {
+            return Ok(());
+        }
+        for (command, name) in [("SSCAN", "lanes"), ("ZSCAN", "buckets")] {
+            let mut cursor = Some("0".to_owned());
+            while let Some(from) = cursor {
+                let mut cmd = redis::cmd(command);
+                cmd.arg(keys.global(name)).arg(from).arg("COUNT").arg(SCAN_COUNT);
+                let (next, mut items) = step_of(self.store.link.command(&cmd, Repeat::Once).await?)?;
+                let mut follow = Vec::new();
+                while !items.is_empty() {
+                    let member = items.bytes()?;
+                    if name == "buckets" {
+                        items.value()?;
+                        let bucket = std::str::from_utf8(&member).ok().and_then(|text| Name::new(text).ok());
+                        follow.extend(bucket.map(|bucket| keys.state(&bucket).into_bytes()));
+                    } else if let Some(lane) = lane_of(&member) {
+                        follow.extend(keys.due(&lane).map(String::into_bytes));
+                        follow.extend(keys.done(&lane.queue).map(String::into_bytes));
+                    }
+                }
+                for step in follow.chunks(STEP) {
+                    self.look_at_keys(step).await?;
+                }
+                cursor = next;
+            }
+        }
+        Ok(())
+    }
+
+    async fn leave_names(&mut self, passed: usize) -> Result<(), StoreError> {
+        let all: usize = number(self.store.link.command(&redis::cmd("DBSIZE"), Repeat::Once).await?)?;
+        self.note(Finding::around(
+            "not-looked-at",
+            Severity::Warning,
+            format!("keys {}", self.store.keys.pattern()),
+            format!(
+                "{} of the {all} keys in this database were looked at for names of ours that nobody lists, in {} s",
+                passed.min(all),
+                self.store.names_within.as_secs_f32()
+            ),
+            "give Hourhand a database or a server of its own",
+        ));
+        Ok(())
+    }
+
     async fn look_at_keys(&mut self, keys: &[Vec<u8>]) -> Result<(), StoreError> {
+        let keys: Vec<&Vec<u8>> = keys.iter().filter(|key| !self.seen.contains(*key)).collect();
         let none: [&[u8]; 0] = [];
-        let reply = self.store.link.script(&self.store.scripts.types, keys, &none, Repeat::Once).await?;
+        let reply = self.store.link.script(&self.store.scripts.types, &keys, &none, Repeat::Once).await?;
         let mut items = Items::of(reply)?;
         for key in keys {
             let (kind, passes) = (items.text()?, items.number::<u8>()? > 0);
             // It went away since the step that brought it.
-            if kind != "none" {
+            if kind != "none" && self.seen.insert(key.clone()) {
                 self.look_at_key(key, &kind, passes).await?;
             }
         }

@@ -2,19 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::Duration;
 
 use rusqlite::{Connection, ErrorCode, OpenFlags, TransactionBehavior, ffi};
 
+use crate::queue::finding::DAMAGED_FILE;
 use crate::queue::sqlite::SqliteOptions;
 use crate::queue::sqlite::errors::store_error;
 use crate::queue::sqlite::open::MIGRATIONS;
-use crate::queue::{Finding, StoreError};
+use crate::queue::{Finding, Severity, StoreError};
 
 /// Older ones have a fault with a write-ahead log that several processes share.
 const SQLITE_MIN: u32 = 3_051_003;
 /// Where the header of the file names the SQLite that wrote it, 4 bytes.
 const WRITTEN_BY_AT: i64 = 96;
+/// SQLite may look at a file for so long: it reads all of it.
+const LOOK_MAX: Duration = Duration::from_secs(120);
 /// Faults of a file that are told.
 const FAULTS_MAX: u32 = 100;
 /// What tables are called that were moved aside.
@@ -33,7 +37,7 @@ pub(super) fn look(
     match examine(path, options.call_timeout, repair, &mut found) {
         Ok(sound) => Ok((found, sound)),
         Err(error) if is_damage(&error) => {
-            found.extend(finding("integrity", path, format!("{error}: {ADVICE}"), None));
+            found.extend(finding("integrity", path, format!("{error}: {DAMAGED_FILE}"), None));
             Ok((found, false))
         }
         Err(error) => Err(store_error(&error, path)),
@@ -59,13 +63,26 @@ fn examine(
     connection.busy_timeout(patience)?;
     // Before anything is written by this one.
     let written_by = written_by(&connection);
-    let faults: Vec<String> = connection
-        .prepare(&format!("PRAGMA integrity_check({FAULTS_MAX})"))?
-        .query_map([], |row| row.get(0))?
-        .collect::<rusqlite::Result<_>>()?;
+    let faults = within(LOOK_MAX, &connection, |connection| {
+        connection
+            .prepare(&format!("PRAGMA integrity_check({FAULTS_MAX})"))?
+            .query_map([], |row| row.get(0))?
+            .collect::<rusqlite::Result<Vec<String>>>()
+    })?;
+    let faults = faults.unwrap_or_else(|| {
+        found.push(Finding::around(
+            "not-looked-at",
+            Severity::Warning,
+            format!("file {}", path.display()),
+            format!("SQLite did not come to the end of the file within {} s", LOOK_MAX.as_secs()),
+            "let `PRAGMA integrity_check` look at a copy of it (docs/deploy.md: backups)",
+        ));
+        vec!["ok".to_owned()]
+    });
     if faults != ["ok"] {
         let all = faults.into_iter().map(|fault| {
-            Finding::new("integrity", format!("file {}: {fault}", path.display()), ADVICE.to_owned(), None)
+            let place = format!("file {}: {fault}", path.display());
+            Finding::new("integrity", place, DAMAGED_FILE.to_owned(), None)
         });
         found.extend(all.flatten());
         return Ok(false);
@@ -82,8 +99,29 @@ fn examine(
     look_at_tables(&mut connection, repair, found)
 }
 
-/// What to do about a file that SQLite finds damaged.
-const ADVICE: &str = "keep a copy of the damaged file, move what can be read with `hourhand store copy`, or bring back a backup";
+/// What `work` brings, or `None` when it was stopped because it took longer than `limit`.
+fn within<T>(
+    limit: Duration,
+    connection: &Connection,
+    work: impl FnOnce(&Connection) -> rusqlite::Result<T>,
+) -> rusqlite::Result<Option<T>> {
+    let interrupt = connection.get_interrupt_handle();
+    let (done, waits) = mpsc::channel::<()>();
+    let worked = std::thread::scope(|scope| {
+        scope.spawn(move || {
+            if waits.recv_timeout(limit) == Err(RecvTimeoutError::Timeout) {
+                interrupt.interrupt();
+            }
+        });
+        let worked = work(connection);
+        drop(done);
+        worked
+    });
+    match worked {
+        Err(error) if error.sqlite_error_code() == Some(ErrorCode::OperationInterrupted) => Ok(None),
+        worked => worked.map(Some),
+    }
+}
 
 /// The version number of the SQLite that wrote the file last, as far as it has left the log.
 ///
@@ -220,5 +258,22 @@ fn aside(connection: &Connection, kind: &str, name: &str) -> rusqlite::Result<St
             return Ok(format!("moved to {new}"));
         }
         again += 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_that_takes_too_long_is_stopped() {
+        let connection = Connection::open_in_memory().expect("a database");
+        let endless =
+            "WITH RECURSIVE n(x) AS (SELECT 1 UNION ALL SELECT x + 1 FROM n) SELECT count(*) FROM n";
+        let look = |sql: &'static str| {
+            move |connection: &Connection| connection.query_row(sql, [], |row| row.get::<_, u64>(0))
+        };
+        assert_eq!(within(Duration::from_millis(20), &connection, look(endless)), Ok(None));
+        assert_eq!(within(Duration::from_secs(60), &connection, look("SELECT 7")), Ok(Some(7)));
     }
 }

@@ -1,0 +1,304 @@
+//! `doctor --smoke`: a real job, due in a second, from the enqueue to the outcome in the store.
+//!
+//! Without a kind it runs on a runner of the doctor's own ([`own`]), with a kind on whoever serves that. However it ends, the
+//! job does not stay: it is cancelled where it has not ended, and deleted.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use serde::Serialize;
+use tokio::signal::unix::{Signal, SignalKind, signal};
+
+use self::own::OwnRunner;
+use crate::cli::context::Context;
+use crate::cli::exit::Fault;
+use crate::clock::{Monotonic, monotonic};
+use crate::job::{Due, JobView, NewJob, State};
+use crate::names::Name;
+use crate::queue::{Finding, JobRef, ListQuery, Retention, Severity, Store, StoreError, Verdict};
+use crate::wire::job_out::duration_us;
+use crate::wire::stats_out::is_served;
+
+mod module;
+mod own;
+
+/// The kind, and the queue, of jobs for a runner of the doctor's own.
+const OWN_KIND: &str = "hourhand_smoke";
+/// A job falls due so long after its enqueue.
+const DUE_IN: Duration = Duration::from_secs(1);
+/// A job that starts later than this is worth a word, in milliseconds.
+const LATE_MS: f64 = 1_000.0;
+/// How often the job is looked at.
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+/// How long a runner may take to give up a job that is taken back.
+const TAKE_BACK_MAX: Duration = Duration::from_secs(5);
+/// Jobs that an earlier doctor has left behind are older than this, in milliseconds.
+const LEFT_BEHIND_MS: u64 = 120_000;
+
+/// What became of the job.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+pub(super) struct SmokeOut {
+    pub(super) kind: Name,
+    pub(super) id: String,
+    /// Its state in the end; `null` when it did not end in time.
+    pub(super) state: Option<State>,
+    pub(super) runner: Option<String>,
+    pub(super) handler: Option<String>,
+    /// From its due time to its start, by the store's clock.
+    pub(super) lateness_ms: Option<f64>,
+    /// From its start to its end.
+    pub(super) duration_ms: Option<f64>,
+    /// From its due time until its outcome was read from the store.
+    pub(super) settled_ms: Option<f64>,
+    /// From the enqueue until then, or until the wait was given up.
+    pub(super) total_ms: f64,
+}
+
+/// Runs a job of this kind, or one of the doctor's own; what it brought.
+pub(super) async fn run(
+    context: &Context,
+    store: &Arc<dyn Store>,
+    kind: Option<&Name>,
+    within: Duration,
+) -> Result<(Option<SmokeOut>, Vec<Finding>), Fault> {
+    let mut stop = Stop::new()?;
+    let Some(kind) = kind else {
+        let kind = Name::new(OWN_KIND).map_err(|error| Fault::failed(error.to_string()))?;
+        let mut runner = OwnRunner::start(context, &kind)?;
+        let ready = tokio::select! {
+            ready = runner.ready() => Some(ready),
+            () = stop.told() => None,
+        };
+        let smoked = match ready {
+            Some(Ok(())) => smoke(context, &**store, &kind, within, &mut stop).await,
+            Some(Err(fault)) => Err(fault),
+            None => Ok((None, vec![interrupted(&kind)])),
+        };
+        runner.end().await?;
+        forget_left_behind(&**store, &kind).await;
+        return smoked;
+    };
+    if let Some(obstacle) = obstacle(&**store, kind).await? {
+        return Ok((None, vec![obstacle]));
+    }
+    smoke(context, &**store, kind, within, &mut stop).await
+}
+
+/// Why no job of this kind would run now.
+async fn obstacle(store: &dyn Store, kind: &Name) -> Result<Option<Finding>, StoreError> {
+    let (sessions, counts) = (store.sessions().await?, store.counts().await?);
+    if !is_served(kind, &sessions, counts.now_ms) {
+        return Ok(Some(failed(
+            kind,
+            format!("no live runner serves kind {kind}: nothing was enqueued"),
+            "start a runner with a handler for it (`hourhand runner list` shows who serves what)",
+        )));
+    }
+    let paused = counts.queues.iter().any(|queue| queue.queue == *kind && queue.paused);
+    Ok(paused.then(|| {
+        let fix = format!("hourhand queue resume {kind}");
+        failed(kind, format!("queue {kind} is paused: nothing was enqueued"), &fix)
+    }))
+}
+
+async fn smoke(
+    context: &Context,
+    store: &dyn Store,
+    kind: &Name,
+    within: Duration,
+    stop: &mut Stop,
+) -> Result<(Option<SmokeOut>, Vec<Finding>), Fault> {
+    let mut mark = [0u8; 8];
+    getrandom::fill(&mut mark)
+        .map_err(|error| Fault::failed(format!("no randomness from the system: {error}")))?;
+    let source = format!("{} doctor --smoke {:016x}", context.machine.source(), u64::from_ne_bytes(mark));
+    let job = NewJob {
+        due: Due::In(DUE_IN.as_millis() as u64),
+        payload: Bytes::from_static(b"null"),
+        max_attempts: Some(1),
+        source: source.clone(),
+        ..NewJob::new(kind.clone())
+    };
+    let began = monotonic();
+    let enqueued = store.enqueue(std::slice::from_ref(&job)).await;
+    let id = match enqueued.as_ref().map(|answers| answers.first()) {
+        Ok(Some(answer)) => answer.id.clone(),
+        Ok(None) => return Err(Fault::failed("the store gave no answer for the smoke job")),
+        Err(error) => {
+            // Its reply may have got lost.
+            let left = find_by_source(store, kind, &source).await;
+            for place in left.into_iter().flatten() {
+                take_back(store, &place).await;
+            }
+            return Err(Fault::from(error.clone()));
+        }
+    };
+    let due = monotonic() + DUE_IN;
+    let place = JobRef { queue: kind.clone(), id };
+    let (view, told) = tokio::select! {
+        view = ended(store, &place, due + within) => (view, false),
+        () = stop.told() => (None, true),
+    };
+    let seen = monotonic();
+    let ms_of = |us: u64| us as f64 / 1_000.0;
+    // The due time is by the store's clock, which was read before its answer to the enqueue came.
+    let ran_ms = view
+        .as_ref()
+        .map_or(0.0, |view| ms_of(view.lateness_us.unwrap_or(0) + duration_us(view).unwrap_or(0)));
+    let since = |from: Monotonic| seen.saturating_duration_since(from).as_secs_f64() * 1_000.0;
+    let out = SmokeOut {
+        kind: kind.clone(),
+        id: place.id.to_string(),
+        state: view.as_ref().map(|view| view.state),
+        runner: view.as_ref().and_then(|view| view.runner.clone()),
+        handler: view.as_ref().and_then(|view| view.handler.clone()),
+        lateness_ms: view.as_ref().and_then(|view| view.lateness_us).map(ms_of),
+        duration_ms: view.as_ref().and_then(duration_us).map(ms_of),
+        settled_ms: view.as_ref().map(|_| rounded(since(due).max(ran_ms))),
+        total_ms: rounded(since(began)),
+    };
+    let mut found: Vec<Finding> = match &view {
+        Some(view) => judge(kind, view).into_iter().collect(),
+        None if told => vec![interrupted(kind)],
+        None => vec![not_in_time(store, kind, &place, within).await],
+    };
+    found.extend(take_back(store, &place).await);
+    Ok((Some(out), found))
+}
+
+fn rounded(ms: f64) -> f64 {
+    (ms * 1_000.0).round() / 1_000.0
+}
+
+/// The job once it has ended; `None` when it has not until then.
+async fn ended(store: &dyn Store, place: &JobRef, until: Monotonic) -> Option<JobView> {
+    loop {
+        // A store that is away for a moment may come back in time.
+        let views = store.find(Some(&place.queue), &place.id).await.unwrap_or_default();
+        let view = views.into_iter().next().filter(|view| view.state.is_finished());
+        if view.is_some() || monotonic() >= until {
+            return view;
+        }
+        tokio::time::sleep(LOOK_EVERY).await;
+    }
+}
+
+/// What is to be said about a job that has ended.
+fn judge(kind: &Name, view: &JobView) -> Option<Finding> {
+    if view.state != State::Completed {
+        let why = view.error.as_ref().map_or_else(String::new, |error| {
+            format!(": {} ({})", error.message.lines().next().unwrap_or_default(), error.reason.as_str())
+        });
+        let message = format!("the job ended {}{why}", view.state);
+        return Some(failed(kind, message, "a handler that serves smoke jobs has to take the payload null"));
+    }
+    let late_ms = view.lateness_us? as f64 / 1_000.0;
+    (late_ms > LATE_MS).then(|| {
+        Finding::around(
+            "lateness",
+            Severity::Warning,
+            format!("kind {kind}"),
+            format!("the job started {late_ms:.0} ms after its due time"),
+            "look at round trip, claims and the machine's load above; and whether its runners have free slots",
+        )
+    })
+}
+
+/// Why the job has not ended.
+async fn not_in_time(store: &dyn Store, kind: &Name, place: &JobRef, within: Duration) -> Finding {
+    let views = store.find(Some(&place.queue), &place.id).await.unwrap_or_default();
+    let (state, fix) = match views.first().map(|view| view.state) {
+        Some(State::Running) => ("it still ran", "a handler that takes longer needs --within"),
+        Some(_) => (
+            "no runner took it",
+            "look whether runners have free slots, and take jobs of this queue (--queues)",
+        ),
+        None => ("the store did not tell of it", "look at the store's log"),
+    };
+    failed(kind, format!("the job did not end within {} s: {state}", within.as_secs_f32()), fix)
+}
+
+fn failed(kind: &Name, message: String, fix: &str) -> Finding {
+    Finding::around("smoke", Severity::Error, format!("kind {kind}"), message, fix)
+}
+
+fn interrupted(kind: &Name) -> Finding {
+    failed(kind, "it was interrupted before the job had ended".to_owned(), "run it again")
+}
+
+/// Sees to it that the job does not run later, and is gone; what stands against that.
+async fn take_back(store: &dyn Store, place: &JobRef) -> Option<Finding> {
+    let jobs = std::slice::from_ref(place);
+    let until = monotonic() + TAKE_BACK_MAX;
+    loop {
+        let done = async {
+            // One that has ended is in conflict, which is as good; one that runs answers when it has stopped.
+            store.cancel(jobs, Retention::FINISHED).await?;
+            Ok::<_, StoreError>(store.delete(jobs).await?.first().copied())
+        };
+        let stands = match done.await {
+            Ok(Some(Verdict::Done | Verdict::NotFound)) => return None,
+            Ok(_) => "its runner was told to stop it, and has not answered yet".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        if monotonic() >= until {
+            return Some(Finding::around(
+                "smoke",
+                Severity::Error,
+                format!("job {} of queue {}", place.id, place.queue),
+                format!("it could not be taken back: {stands}"),
+                format!(
+                    "hourhand job cancel {0} --queue {1} && hourhand job delete {0} --queue {1}",
+                    place.id, place.queue
+                ),
+            ));
+        }
+        tokio::time::sleep(LOOK_EVERY * 4).await;
+    }
+}
+
+/// The jobs of this kind that this source has enqueued and that have not ended.
+async fn find_by_source(store: &dyn Store, kind: &Name, source: &str) -> Result<Vec<JobRef>, StoreError> {
+    let states = vec![State::Scheduled, State::Ready, State::Running];
+    let query = ListQuery {
+        queue: Some(kind.clone()),
+        kind: Some(kind.clone()),
+        states,
+        limit: 1_000,
+        ..ListQuery::default()
+    };
+    let page = store.list(&query).await?;
+    let ours = page.items.into_iter().filter(|view| view.job.source == source);
+    Ok(ours.map(|view| JobRef { queue: view.job.queue, id: view.job.id }).collect())
+}
+
+/// Deletes what doctors have left that were killed, and nothing of one that works right now. A failure leaves it to the next.
+async fn forget_left_behind(store: &dyn Store, kind: &Name) {
+    let query =
+        ListQuery { queue: Some(kind.clone()), kind: Some(kind.clone()), limit: 250, ..ListQuery::default() };
+    let (Ok(page), Ok(counts)) = (store.list(&query).await, store.counts().await) else { return };
+    let old = page.items.into_iter().filter(|view| view.job.enqueued_ms + LEFT_BEHIND_MS < counts.now_ms);
+    let old: Vec<JobRef> = old.map(|view| JobRef { queue: view.job.queue, id: view.job.id }).collect();
+    if !old.is_empty() {
+        let _ = store.delete(&old).await;
+    }
+}
+
+/// Ctrl-C and SIGTERM.
+struct Stop(Signal, Signal);
+
+impl Stop {
+    fn new() -> Result<Self, Fault> {
+        let of =
+            |kind| signal(kind).map_err(|error| Fault::failed(format!("cannot listen to signals: {error}")));
+        Ok(Self(of(SignalKind::interrupt())?, of(SignalKind::terminate())?))
+    }
+
+    async fn told(&mut self) {
+        tokio::select! {
+            _ = self.0.recv() => {}
+            _ = self.1.recv() => {}
+        }
+    }
+}
