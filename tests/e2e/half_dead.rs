@@ -6,14 +6,12 @@ use std::fs::{self, File};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::Arc;
 use std::time::Duration;
 
 use hourhand::app::{self, Audience, Parts};
 use hourhand::config::machine::Machine;
 use hourhand::config::{Layers, LogFormat, LogSettings, RunSettings};
 use hourhand::vitals::Fault;
-use hourhand::worker::Onlooker;
 
 use crate::harness::hourhand::Hourhand;
 use crate::harness::redis_server::RedisServer;
@@ -64,17 +62,9 @@ fn a_runner_that_is_made_to_fail() {
             parts.vitals.trip(&name, fault);
         });
     });
-    let end = app::run_before(Audience { parts, onlooker: Arc::new(Nobody) }, settings);
+    let end = app::run_before(Audience::new(parts, None), settings);
     println!("the end: {end:?}");
     std::process::exit(i32::from(end.is_err()));
-}
-
-#[derive(Debug)]
-struct Nobody;
-
-impl Onlooker for Nobody {
-    fn begun(&self, _: &hourhand::queue::ClaimedJob, _: &Arc<hourhand::sandbox::JobLog>) {}
-    fn ended(&self, _: &hourhand::queue::Settlement) {}
 }
 
 /// A runner with a fault to come, and the service manager's end of its socket.
