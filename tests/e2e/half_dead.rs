@@ -64,7 +64,7 @@ fn a_runner_that_is_made_to_fail() {
             parts.vitals.trip(&name, fault);
         });
     });
-    let end = app::run_before(Audience { parts, onlooker: Arc::new(Nobody) }, settings);
+    let end = app::run_before(Audience::new(parts, Some(Arc::new(Nobody))), settings);
     println!("the end: {end:?}");
     std::process::exit(i32::from(end.is_err()));
 }
