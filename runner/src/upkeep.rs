@@ -11,7 +11,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::client::Spool;
-use crate::clock::monotonic;
+use crate::clock::{Monotonic, monotonic};
 use crate::queue::{
     BATCH_MAX, LeaseSeen, Pulse, Recall, RecallAction, Retention, SessionId, Settlement, Store, StoreError,
 };
@@ -97,7 +97,7 @@ impl Upkeep {
         let pulse = worker.beat().await?;
         self.vital.step();
         if !was_lost {
-            self.touch.beat(sent);
+            self.in_touch(sent);
         }
         answer_recalls(&worker, &pulse.recalls);
         self.look_at_leases(&pulse).await?;
@@ -105,9 +105,15 @@ impl Upkeep {
             // Once more: what others have taken is stopped before anything may make calls again, or be claimed.
             self.look_at_leases(&pulse).await?;
             worker.hand_is_checked();
-            self.touch.beat(sent);
+            self.in_touch(sent);
         }
         Ok(())
+    }
+
+    /// What this runner has in its hand was its own when a heartbeat was `sent`.
+    fn in_touch(&self, sent: Monotonic) {
+        self.touch.beat(sent);
+        self.worker.in_touch(sent);
     }
 
     /// One walk over all leases: who holds them, and which of ours are in nobody's hand.

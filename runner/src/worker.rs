@@ -86,6 +86,8 @@ pub struct Worker {
     clock: parking_lot::Mutex<ClockTracker>,
     pub(crate) outage: Outage,
     memory: Memory,
+    /// When all in the hand was known to be this runner's own, last; `None` before the first heartbeat.
+    touched: parking_lot::Mutex<Option<Monotonic>>,
     /// The store's name, once it has changed since the start.
     pub(crate) identity: watch::Sender<String>,
     /// Ends the sleep of the claim loop.
@@ -148,6 +150,7 @@ impl Worker {
             clock: parking_lot::Mutex::default(),
             outage: Outage::default(),
             memory: Memory::default(),
+            touched: parking_lot::Mutex::default(),
             identity: watch::Sender::default(),
             wake: Notify::new(),
             beat_wanted: Notify::new(),
@@ -247,6 +250,16 @@ impl Worker {
     /// answered.
     pub(crate) fn read_clock(&self, store_us: u64, asked: Monotonic) -> StoreClock {
         self.clock.lock().observe(store_us, asked, monotonic())
+    }
+
+    /// All in the hand is this runner's own, as a heartbeat shows that was sent then.
+    pub(crate) fn in_touch(&self, sent: Monotonic) {
+        *self.touched.lock() = Some(sent);
+    }
+
+    /// Whether others may have taken what is in the hand by now: a process that was stopped for a lease goes on where it was.
+    fn is_out_of_touch(&self) -> bool {
+        self.touched.lock().is_some_and(|sent| monotonic().duration_since(sent) >= self.config.lease)
     }
 
     /// Has the claim loop ask for all lanes anew.

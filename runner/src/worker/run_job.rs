@@ -30,6 +30,8 @@ pub(super) async fn run_in_slot(worker: Arc<Worker>, job: InHand, running: Arc<R
 
 async fn run_job(worker: &Worker, job: &InHand, running: &Arc<Running>) -> Settlement {
     match pick_handler(worker, &job.claimed) {
+        // Refused by the store if somebody has it, and claimed again by whoever may if not.
+        _ if worker.is_out_of_touch() => give_back(worker, &job.claimed),
         Some(handler) => run_on(worker, job, running, &handler).await,
         None => give_back(worker, &job.claimed),
     }
