@@ -121,7 +121,7 @@ fn a_store_is_the_same_in_another_and_back_again(on: StoreKind) {
     copy(&other.url(), &back.url());
     for url in [other.url(), back.url(), store.url()] {
         assert_eq!(shown(&here, &url), before, "{url}");
-        assert_eq!(here.ok(&["doctor", "--store", &url]), "nothing is wrong\n", "{url}");
+        assert!(here.ok(&["doctor", "--store", &url]).contains("nothing is wrong"), "{url}");
         let kept = here.json(&["enqueue", "nonce", "2", "--id", "forgotten", "--store", &url]);
         assert_eq!((&kept["created"], &kept["state"]), (&json!(false), &json!("completed")), "{url}");
     }
