@@ -50,7 +50,13 @@ fn unpaid_orders_are_closed_once_whatever_is_killed(on: StoreKind) {
     eventually("all jobs end", LONG, || {
         let stats = here.json(&["stats"]);
         let queue = stats["queues"].as_array()?.iter().find(|q| q["queue"] == "order_close")?.clone();
-        assert_eq!(queue["dead"], 0, "{:#}", Value::Array(here.all_jobs(&["--state", "dead"])));
+        if queue["dead"] != 0 {
+            // Whoever was there at three kills is set aside, for it may be their cause. Somebody knows better, and says so.
+            for job in here.all_jobs(&["--state", "dead"]) {
+                assert_eq!((&job["error"]["reason"], &job["crashes"]), (&json!("lost"), &json!(3)), "{job:#}");
+            }
+            here.ok(&["dead", "retry", "--all"]);
+        }
         (queue["completed"] == UNPAID + PAID).then_some(())
     });
 

@@ -19,15 +19,30 @@ use crate::harness::site::Site;
 struct Lengths(Mutex<Vec<(u64, PathBuf, u64)>>);
 
 impl Lengths {
-    /// Notes it; the moment is before the look, so that whatever was acknowledged by then is within that length.
-    fn look(&self, dir: &std::path::Path) {
+    /// Notes it; the moment is before the look, so that whatever was acknowledged by then is within that length. While the disk
+    /// is slow, a server with `everysec` answers before it writes, for up to two seconds: then there is nothing to note.
+    fn look(&self, dir: &std::path::Path, server: &mut Option<redis::Connection>) {
         let now = wall_us();
+        let Some(client) = server else { return };
+        let info: redis::RedisResult<String> = redis::cmd("INFO").arg("persistence").query(client);
+        let Ok(info) = info else {
+            *server = None;
+            return;
+        };
+        if !info.lines().any(|line| line == "aof_buffer_length:0") {
+            return;
+        }
         let files = fs::read_dir(dir.join("appendonlydir")).into_iter().flatten().flatten();
         for file in files.filter(|file| file.file_name().to_string_lossy().ends_with(".incr.aof")) {
             if let Ok(metadata) = file.metadata() {
                 self.0.lock().expect("no panic").push((now, file.path(), metadata.len()));
             }
         }
+    }
+
+    /// When all that had been acknowledged was last seen to be in the file.
+    fn complete_at(&self) -> u64 {
+        self.0.lock().expect("no panic").last().expect("a look").0
     }
 
     /// Cuts the file back to what it was at the last look before `moment_us`. When that was.
@@ -49,7 +64,8 @@ fn restarts(what: &str, fsync: &str, cut: bool) {
     let options = ["--appendonly", "yes", "--appendfsync", fsync, "--auto-aof-rewrite-percentage", "0"];
     let mut redis = RedisServer::start_with(&options);
     let (dir, lengths, over) = (redis.dir(), Lengths::default(), AtomicBool::new(false));
-    let mut site = Site::new(&redis.url());
+    let site_url = redis.url();
+    let mut site = Site::new(&site_url);
     // Outcomes are tried again every second at the latest, once Redis is back.
     site.ledger.settled_within_us = 2_500_000;
     let plan = Plan::draw(&mut site.dice, sized(3, 10), 2_200..=3_500, |dice| {
@@ -61,8 +77,10 @@ fn restarts(what: &str, fsync: &str, cut: bool) {
     let mut fleet = site.fleet(2, &["--concurrency", "16"]);
     std::thread::scope(|scope| {
         scope.spawn(|| {
+            let (client, mut server) = (redis::Client::open(site_url.as_str()).expect("a URL"), None);
             while !over.load(Ordering::SeqCst) {
-                lengths.look(&dir);
+                server = server.or_else(|| client.get_connection().ok());
+                lengths.look(&dir, &mut server);
                 std::thread::sleep(Duration::from_millis(20));
             }
         });
@@ -70,18 +88,21 @@ fn restarts(what: &str, fsync: &str, cut: bool) {
             plan.run(|(cut_ms, away_ms)| {
                 let killed = wall_us();
                 redis.kill();
-                if cut_ms > 0 {
-                    let since = lengths.cut_to(killed - cut_ms * 1_000);
+                // Without a cut, too, what the server had not written yet goes with it, unless it writes before it answers.
+                let since = match cut_ms {
+                    0 => cut.then(|| lengths.complete_at()),
+                    _ => Some(lengths.cut_to(killed - cut_ms * 1_000)),
+                };
+                if let Some(since) = since {
                     site.ledger.cut(since, killed);
-                    // What began or ended since then may be done again, once Redis is back.
-                    std::thread::sleep(Duration::from_millis(away_ms));
-                    redis.restart();
-                    // What was claimed before and had no slot yet may have started since.
+                }
+                std::thread::sleep(Duration::from_millis(away_ms));
+                redis.restart();
+                if let Some(since) = since {
+                    // What began or ended since then may be done again once Redis is back; what was claimed before and had no slot
+                    // yet may have started since.
                     site.ledger.excuse_until(None, since, wall_us() + 2_000_000);
-                    println!("cut back by {} ms", (killed - since) / 1_000);
-                } else {
-                    std::thread::sleep(Duration::from_millis(away_ms));
-                    redis.restart();
+                    println!("without its last {} ms", (killed - since) / 1_000);
                 }
             })
         };

@@ -151,9 +151,15 @@ fn failures(server: &Server, found: &mut Found<'_>) {
         }
     }
     if server.info("rdb_last_bgsave_status") == Some("err") {
-        let refuses = server.setting("stop-writes-on-bgsave-error") != Some("no");
-        let then = if refuses { ", and it refuses new jobs until one succeeds" } else { "" };
-        found.error("disk", format!("its last snapshot failed (rdb_last_bgsave_status:err){then}"), LOOK);
+        const FAILED: &str = "its last snapshot failed (rdb_last_bgsave_status:err)";
+        if server.setting("save") == Some("") {
+            // Redis refuses writes for want of snapshots only where it is to make some by itself.
+            found.warning("disk", format!("{FAILED}; it makes none by itself (save \"\")"), LOOK);
+        } else {
+            let refuses = server.setting("stop-writes-on-bgsave-error") != Some("no");
+            let then = if refuses { ", and it refuses new jobs until one succeeds" } else { "" };
+            found.error("disk", format!("{FAILED}{then}"), LOOK);
+        }
     }
 }
 
@@ -249,7 +255,7 @@ mod tests {
     #[test]
     fn each_fault_is_found_by_its_word() {
         type Case = (&'static str, &'static str, (&'static str, &'static str));
-        let cases: [Case; 21] = [
+        let cases: [Case; 22] = [
             ("aof_enabled:0", "save", ("warning", "persistence")),
             ("aof_enabled:0", "save 60 1", ("warning", "persistence")),
             ("", "appendfsync no", ("warning", "persistence")),
@@ -257,7 +263,8 @@ mod tests {
             ("aof_rewrites:601", "", ("warning", "aof-rewrite")),
             ("aof_last_write_status:err", "", ("error", "disk")),
             ("aof_last_bgrewrite_status:err", "", ("error", "disk")),
-            ("rdb_last_bgsave_status:err", "", ("error", "disk")),
+            ("rdb_last_bgsave_status:err", "save 60 1", ("error", "disk")),
+            ("rdb_last_bgsave_status:err", "save", ("warning", "disk")),
             ("maxmemory_policy:allkeys-lru", "", ("error", "eviction")),
             ("maxmemory_policy:volatile-ttl", "", ("error", "eviction")),
             ("maxmemory_policy:allkeys-lfu\r\nmaxmemory:0", "", ("warning", "eviction")),
