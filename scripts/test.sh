@@ -5,10 +5,12 @@ cd "$(dirname "$0")/.."
 # No test uses a store that it did not start itself.
 unset REDIS_URL HOURHAND_STORE HOURHAND_NAMESPACE HOURHAND_HANDLERS HOURHAND_CONFIG HOURHAND_DEV_STORE || true
 
+# Tests wait more than they compute: for servers, due times and ends of processes.
+threads=$(($(nproc) + 1))
 if cargo nextest --version >/dev/null 2>&1; then
-    cargo nextest run --workspace
+    cargo nextest run --workspace --test-threads "$threads"
 else
-    cargo test --workspace
+    RUST_TEST_THREADS=$threads cargo test --workspace
 fi
 cargo test --workspace --doc
 cargo test --manifest-path guest-examples/Cargo.toml --workspace --target-dir target/guests-native

@@ -147,7 +147,7 @@ fn a_full_spool_takes_nothing_and_nothing_acknowledged_is_lost() {
 }
 
 fn a_drain_that_is_killed_again_and_again_brings_each_job_once(on: StoreKind) {
-    const JOBS: usize = 1_000;
+    const JOBS: usize = 3_000;
     let mut seed = std::env::var("HOURHAND_TEST_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok())
@@ -173,7 +173,7 @@ fn a_drain_that_is_killed_again_and_again_brings_each_job_once(on: StoreKind) {
     while !listed(&here, "id").is_empty() && killed < 25 {
         let mut drain = here.command(&["spool", "drain"]).spawn().expect("a drain");
         seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        std::thread::sleep(Duration::from_micros(20_000 + (seed >> 33) % 100_000));
+        std::thread::sleep(Duration::from_micros(15_000 + (seed >> 33) % 60_000));
         drain.kill().expect("killed");
         drain.wait().expect("its end");
         killed += 1;
