@@ -276,7 +276,7 @@ local function settle(item, lease, why)
   local conflicts = why and #string.match(past.session, '^' .. CONFLICTED .. '*') or 0
   local marks = why and string.rep(CONFLICTED, math.min(conflicts, CONFLICTS_COUNTED) + 1) or ''
   past.session, past.token, past.max = marks .. lease.session, lease.token, lease.max
-  past.attempt, past.due = lease.attempt, lease.due
+  past.attempt, past.crashes, past.due = lease.attempt, lease.crashes, lease.due
   past_event(past, event_of(lease.attempt, why and item.conflict .. why or item.event))
   hdel(RUNNING, lease.rid)
   if recall then

@@ -2,24 +2,27 @@
 -- heartbeat: shows that a session is alive, and looks around.
 --
 -- KEYS  the globals
--- ARGV  session, what its runner says of itself (`name \31 JSON`)
+-- ARGV  session, what its runner says of itself (`name \31 JSON`), the session's beat as it was told last (0 if never)
 -- Returns { now_us, beat, beat before this call or '', a number of the sequence, the store's name or '',
 --       { session, `beat beat_ms \31 info` or '', ... }, { record id, `token action`, ... } }: every
 --       session that is registered or holds a lease, and this session's recalls.
 --
 -- A beat counts up while its session is registered, here and with each claim that takes jobs: a runner that finds it lower than
--- it was told knows that the store has gone back in time. A first one is the time, so that an entry deleted by hand does
+-- it was told knows that the store has gone back in time; and while it is lower it does not count up, so that a lost answer hides nothing. A first one is the time, so that an entry deleted by hand does
 -- not come back with a beat that somebody has seen. The number of the sequence tells the same of a store that has lost the session, too.
 --- @include globals
 --- @include clock
 --- @include stage
 
 local RECALLS_STEP = 5000
-local session, info = ARGV[1], ARGV[2]
+local session, info, told = ARGV[1], ARGV[2], tonumber(ARGV[3])
 
 local old = redis.call('HGET', SESSIONS, session)
 local before = old and tonumber(string.match(old, '^(%d+) '))
-local beat = before and before + 1 or NOW_MS
+local beat = NOW_MS
+if before then
+  beat = before < told and before or before + 1
+end
 local number = sequence_read() + 1
 hset(SESSIONS, session, digits(beat) .. ' ' .. digits(NOW_MS) .. '\31' .. info)
 flush()

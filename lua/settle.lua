@@ -94,7 +94,7 @@ local function settle(lane, i, lease, past)
   local op = ARGV[i + 4]
   past = past or past_fresh(lease.max, lease.crashes, lease.due, lease.order)
   past.session, past.token, past.max = lease.session, lease.token, lease.max
-  past.attempt, past.due = lease.attempt, lease.due
+  past.attempt, past.crashes, past.due = lease.attempt, lease.crashes, lease.due
   if ARGV[i + 7] ~= '' then
     past_event(past, event_of(lease.attempt, ARGV[i + 7]))
   end

@@ -194,6 +194,7 @@ async fn serve(
     let (worker, mut loops) = Worker::start(config, session, store, registry.clone(), sandbox, guests)
         .context("cannot start the timer")?;
     let (drains, wanted) = watch::channel(reload::drained(&settings.spool));
+    worker.identity.send_replace(identity);
     crate::upkeep::start(&worker, &mut loops.serving, wanted);
     if let Some(hang_up) = hang_up {
         let spool = settings.spool.clone();
@@ -409,7 +410,7 @@ async fn say_when_serving(worker: Arc<Worker>, registry: Registry, manager: Arc<
         () = manager.watch(&worker, false) => {}
     }
     // So that whoever enqueues after this line finds the kinds served.
-    if let Err(error) = worker.beat().await {
+    if let Err(error) = worker.beat(None).await {
         worker.outage.failed("heartbeat", &error);
     }
     let kinds: Vec<String> = worker.kinds().iter().map(ToString::to_string).collect();

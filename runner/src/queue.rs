@@ -671,7 +671,10 @@ pub trait Store: Send + Sync + 'static {
     async fn write_logs(&self, logs: &[LogWrite]) -> Result<Vec<Settled>, StoreError>;
 
     /// Shows that a session is alive, and looks around.
-    async fn heartbeat(&self, session: &SessionId, info: &RunnerInfo) -> Result<Pulse, StoreError>;
+    /// `told` is the session's beat as its runner was told it last, 0 if never: while the store knows a lower one it does not
+    /// count up, so that a loss shows until an answer has told of it.
+    async fn heartbeat(&self, session: &SessionId, info: &RunnerInfo, told: u64)
+    -> Result<Pulse, StoreError>;
 
     /// Ends a session that holds no lease: removes it from the registry.
     async fn end_session(&self, session: &SessionId) -> Result<(), StoreError>;

@@ -94,7 +94,7 @@ impl Upkeep {
         let worker = Arc::clone(&self.worker);
         let sent = monotonic();
         let was_lost = self.touch.is_lost(worker.config.lease);
-        let pulse = worker.beat().await?;
+        let pulse = worker.beat(Some(&self.vital)).await?;
         self.vital.step();
         if !was_lost {
             self.in_touch(sent);

@@ -230,8 +230,13 @@ impl Store for SqliteStore {
         self.delete_entries(bucket).await
     }
 
-    async fn heartbeat(&self, session: &SessionId, info: &RunnerInfo) -> Result<Pulse, StoreError> {
-        self.beat(session, info).await
+    async fn heartbeat(
+        &self,
+        session: &SessionId,
+        info: &RunnerInfo,
+        told: u64,
+    ) -> Result<Pulse, StoreError> {
+        self.beat(session, info, told).await
     }
 
     async fn end_session(&self, session: &SessionId) -> Result<(), StoreError> {

@@ -66,6 +66,11 @@ impl KeptFile {
     /// Makes the file for the store of this name, and removes the one before. Where none can be kept (a read-only system), a restart
     /// is noticed by the lease only: that is said.
     pub fn keep(&self, store_identity: &str) {
+        let mut kept = self.file.lock();
+        let dir = folder(&self.state_dir, store_identity);
+        if kept.as_ref().is_some_and(|file| file.path.parent() == Some(&*dir)) {
+            return;
+        }
         let made = SessionFile::create(&self.state_dir, store_identity, &self.session);
         let made = made.inspect_err(|error| {
             tracing::warn!(
@@ -73,7 +78,7 @@ impl KeptFile {
                 "cannot keep a session file: after a crash, jobs wait for the lease; choose another --state-dir"
             );
         });
-        *self.file.lock() = made.ok();
+        *kept = made.ok();
     }
 
     /// The session has ended with nothing in hand.

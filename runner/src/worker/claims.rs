@@ -16,8 +16,6 @@ use crate::vitals::Vital;
 
 /// A claim at least so often, whatever is known: covers a lost signal.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// The pause until somebody else has done what a claim waits for.
-const NAP: Duration = Duration::from_millis(20);
 /// Bounds of the look ahead, in milliseconds.
 const LOOK_AHEAD_MS: (u64, u64) = (2, 100);
 
@@ -104,6 +102,11 @@ impl Claimer {
         if refused || !worker.sandbox.has_room() {
             return Next::Room { refused };
         }
+        if worker.is_out_of_touch() {
+            // What is claimed now would be given back unstarted.
+            worker.beat_wanted.notify_one();
+            return Next::Pause(self.pace.failed());
+        }
         if let Err(error) = self.lanes.refresh(worker).await {
             return self.failed(worker, "lanes", &error);
         }
@@ -116,7 +119,9 @@ impl Claimer {
             if window.is_empty() {
                 continue;
             }
+            let rest = vital.rest();
             let nobody_offers = worker.memory.undisturbed().await;
+            drop(rest);
             let room = worker.hand.room();
             let running = worker.hand.counts().running;
             let due_max = worker.shortage.bounded(room.due.min(BATCH_MAX), running, worker);
@@ -178,12 +183,12 @@ impl Claimer {
     /// Nothing is claimed before a heartbeat has shown that the store knows this session and what it has.
     async fn beat_first(&mut self, worker: &Worker, vital: &Vital) -> Next {
         vital.step();
-        match worker.beat().await {
+        match worker.beat(Some(vital)).await {
             Ok(_) if worker.memory.claims_on().is_some() => Next::AtOnce,
             Ok(_) => {
                 // The hand is looked through first.
                 worker.beat_wanted.notify_one();
-                Next::Pause(NAP)
+                Next::Pause(self.pace.failed())
             }
             Err(error) => self.failed(worker, "heartbeat", &error),
         }
@@ -215,7 +220,8 @@ impl Claimer {
 
     fn failed(&mut self, worker: &Worker, verb: &'static str, error: &StoreError) -> Next {
         worker.outage.failed(verb, error);
-        if verb == "claim" && matches!(error, StoreError::Unreachable(_)) {
+        let undone = matches!(error, StoreError::Invalid(_) | StoreError::NotReady(_) | StoreError::Full(_));
+        if verb == "claim" && !undone {
             // Before the claim has ended, or a stop might see neither.
             worker.claim_lost();
         }

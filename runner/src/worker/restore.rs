@@ -13,6 +13,7 @@ use super::Worker;
 use super::witness::{Sight, Witness};
 use crate::clock::monotonic;
 use crate::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, ClaimedJob, Offered, Pulse, StoreError};
+use crate::vitals::Vital;
 
 /// What a worker knows of its store's memory.
 #[derive(Default)]
@@ -66,13 +67,18 @@ impl Worker {
     /// One heartbeat: shows that this session is alive, and what it does. When the store has lost data, what is in the hand has
     /// been offered to it before this returns.
     ///
+    /// `vital` is the loop that beats.
+    ///
     /// # Errors
     /// What the store says, of the heartbeat or of an offer: the next heartbeat goes on with it.
-    pub(crate) async fn beat(&self) -> Result<Pulse, StoreError> {
+    pub(crate) async fn beat(&self, vital: Option<&Vital>) -> Result<Pulse, StoreError> {
+        // Whoever beats now may be offering, in many calls.
+        let rest = vital.map(Vital::rest);
         let _one = self.memory.beating.lock().await;
+        drop(rest);
         let told = self.memory.state.lock().witness.told();
         let asked = monotonic();
-        let pulse = self.store.heartbeat(&self.session, &self.info()).await?;
+        let pulse = self.store.heartbeat(&self.session, &self.info(), told.beat()).await?;
         self.read_clock(pulse.now_us, asked);
         let _ = self.started_ms.compare_exchange(0, pulse.now_us / 1_000, SeqCst, SeqCst);
         let lost = {
@@ -85,7 +91,7 @@ impl Worker {
             state.lost
         };
         if let Some(why) = lost {
-            self.offer_hand(why).await?;
+            self.offer_hand(why, vital).await?;
             self.memory.state.lock().lost = None;
         }
         Ok(pulse)
@@ -107,13 +113,13 @@ impl Worker {
     }
 
     /// Offers everything in the hand, and takes in what the store says.
-    async fn offer_hand(&self, why: &'static str) -> Result<(), StoreError> {
+    async fn offer_hand(&self, why: &'static str, vital: Option<&Vital>) -> Result<(), StoreError> {
         let identity = self.store.identity().await?;
         let mut tally = Tally::default();
         {
             let _alone = self.memory.offering.write().await;
             for batch in batches(self.hand.offers()) {
-                self.offer_batch(&batch, &mut tally).await?;
+                self.offer_batch(&batch, vital, &mut tally).await?;
             }
             self.memory.offered.fetch_add(1, SeqCst);
         }
@@ -137,7 +143,13 @@ impl Worker {
         Ok(())
     }
 
-    async fn offer_batch(&self, jobs: &[ClaimedJob], tally: &mut Tally) -> Result<(), StoreError> {
+    async fn offer_batch(
+        &self,
+        jobs: &[ClaimedJob],
+        vital: Option<&Vital>,
+        tally: &mut Tally,
+    ) -> Result<(), StoreError> {
+        vital.inspect(|vital| vital.step());
         match self.store.offer(jobs).await {
             Ok(answers) => {
                 for (job, answer) in jobs.iter().zip(answers) {
@@ -149,7 +161,7 @@ impl Worker {
             // One of them may be at fault: find it by offering each alone.
             Err(_) if jobs.len() > 1 => {
                 for job in jobs {
-                    Box::pin(self.offer_batch(std::slice::from_ref(job), tally)).await?;
+                    Box::pin(self.offer_batch(std::slice::from_ref(job), vital, tally)).await?;
                 }
                 Ok(())
             }

@@ -107,7 +107,7 @@ async fn write_outcomes(
         logs_written = logs_written || write_logs(worker, vital, &runs).await;
         vital.step();
         let offered = worker.times_offered();
-        match settle_once(worker, &mut settlements).await {
+        match settle_once(worker, vital, &mut settlements).await {
             Ok(answers) => {
                 worker.outage.succeeded("settle");
                 say_conflicts(worker, &settlements, &answers);
@@ -125,13 +125,18 @@ async fn write_outcomes(
                 logs_written = false;
             }
             Err(StoreError::Invalid(message))
-                if settlements.len() == 1 && settlements[0].effects.is_some() =>
+                if settlements.len() == 1
+                    && matches!(
+                        settlements[0].outcome,
+                        Outcome::Completed { .. } | Outcome::Retry { .. }
+                    ) =>
             {
                 without_effects(worker, &mut settlements[0], &message);
             }
             Err(StoreError::Invalid(message)) if settlements.len() == 1 => {
-                // Waiting cannot mend it. The lease stays until this session ends: the job runs again then.
+                // Nothing can mend it. Its lease is in nobody's hand from now on, and is given back.
                 tracing::error!(%message, "the store does not take an outcome");
+                worker.claim_lost();
                 worker.hand.settled(settlements.iter().map(|s| s.lease.token));
                 return Vec::new();
             }
@@ -158,8 +163,14 @@ async fn write_outcomes(
 }
 
 /// One call, while nobody offers jobs. What it settled has left the hand before that may begin.
-async fn settle_once(worker: &Worker, settlements: &mut [Settlement]) -> Result<Vec<Settled>, StoreError> {
+async fn settle_once(
+    worker: &Worker,
+    vital: &Vital,
+    settlements: &mut [Settlement],
+) -> Result<Vec<Settled>, StoreError> {
+    let rest = vital.rest();
     let _nobody_offers = worker.memory.undisturbed().await;
+    drop(rest);
     worker.hand.name_records(settlements);
     let answers = worker.store.settle(settlements).await?;
     let done = settlements.iter().zip(&answers).filter(|(_, answer)| **answer != Settled::Stale);
@@ -179,7 +190,7 @@ async fn has_lost_data(worker: &Worker, vital: &Vital, offered: u64) -> bool {
     let mut pace = Pace::default();
     while worker.times_offered() == offered {
         vital.step();
-        match worker.beat().await {
+        match worker.beat(Some(vital)).await {
             Ok(_) => break,
             Err(error) => {
                 worker.outage.failed("heartbeat", &error);

@@ -22,6 +22,13 @@ pub(super) struct Told {
     mark: u64,
 }
 
+impl Told {
+    /// The session's beat; 0 before the first heartbeat.
+    pub(super) fn beat(self) -> u64 {
+        self.beat
+    }
+}
+
 /// What a heartbeat shows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Sight {

@@ -240,7 +240,12 @@ impl<'a> Hand<'a> {
     }
 
     pub(crate) async fn beat(&self) -> hourhand::queue::Pulse {
-        self.store.heartbeat(&self.session, &info(&self.session)).await.expect("heartbeat answers")
+        self.beat_told(0).await
+    }
+
+    /// A heartbeat of a runner that was told this beat last.
+    pub(crate) async fn beat_told(&self, told: u64) -> hourhand::queue::Pulse {
+        self.store.heartbeat(&self.session, &info(&self.session), told).await.expect("heartbeat answers")
     }
 }
 

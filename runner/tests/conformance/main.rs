@@ -166,6 +166,8 @@ macro_rules! conformance {
                 a_job_whose_lease_is_lost_is_leased_again
                 a_lost_job_is_made_again_as_it_was
                 a_lost_job_whose_number_is_anothers_gets_a_new_one
+                each_job_that_is_made_again_has_a_place_of_its_own
+                a_lease_that_is_put_back_brings_its_crashes
                 what_is_somebody_elses_by_now_stays_as_it_is
                 what_was_restored_ends_like_any_other
                 one_job_offered_twice_in_a_batch_is_one

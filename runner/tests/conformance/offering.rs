@@ -74,8 +74,17 @@ pub(crate) async fn a_beat_that_was_told_is_lost_only_when_the_store_went_back<B
     assert_eq!((ended.beat_before, ended.mark > second.mark), (None, true));
 
     bed.go_back(&backup).await;
-    let back = one.beat().await;
-    assert_eq!(back.beat_before, Some(first.beat + 1), "lower than the last claim had told");
+    for answer in ["is lost", "arrives"] {
+        let back = one.beat_told(second.beat).await;
+        let beats = (back.beat_before, back.beat);
+        assert_eq!(
+            beats,
+            (Some(first.beat + 1), first.beat + 1),
+            "what is lost shows until an answer {answer}"
+        );
+    }
+    let back = one.beat_told(first.beat + 1).await;
+    assert_eq!((back.beat_before, back.beat), (Some(first.beat + 1), first.beat + 2));
     bed.go_back(&[]).await;
     let empty = one.beat().await;
     assert_eq!((empty.beat_before, empty.identity.as_str()), (None, ""));
@@ -264,6 +273,56 @@ pub(crate) async fn a_lost_job_whose_number_is_anothers_gets_a_new_one<B: Bed>(b
     for id in [&newer[0], &newer[1], &jobs[0].job.id] {
         assert_eq!(view(store, id).await.state, State::Running);
     }
+    sound(&bed).await;
+}
+
+pub(crate) async fn each_job_that_is_made_again_has_a_place_of_its_own<B: Bed>(bed: B) {
+    let store = bed.store();
+    // One due time, so that the place alone tells them apart; some numbers are used up by heartbeats since.
+    let ids = enqueue_all(store, &vec![NewJob { due: Due::In(5_000), ..job("a") }; 6]).await;
+    let mut hand = Hand::new(store, "s");
+    let jobs = hand.hold(&["a"], 6).await;
+    assert_eq!(jobs.len(), 6);
+    bed.go_back(&[]).await;
+    for _ in 0..3 {
+        hand.beat().await;
+    }
+    let now = restored(store, &jobs).await;
+    for claimed in &now {
+        assert_eq!(hand.settle(claimed, Outcome::Released { message: None }).await, Settled::Done);
+    }
+    for id in &ids {
+        assert_eq!(state(store, id).await, State::Scheduled);
+    }
+    sound(&bed).await;
+}
+
+pub(crate) async fn a_lease_that_is_put_back_brings_its_crashes<B: Bed>(bed: B) {
+    let store = bed.store();
+    enqueue_one(store, &NewJob { max_attempts: Some(9), ..job_with_id("a", "x") }).await;
+    let crash = async |session: &str| {
+        Hand::new(store, session).claim(&["a"], 1).await;
+        assert_eq!(
+            store.reclaim(&leases(store).await, KEEP).await,
+            Ok(Reclaimed { ready: 1, ..Reclaimed::default() })
+        );
+    };
+    crash("first").await;
+    let backup = bed.backup().await;
+    crash("second").await;
+    let mut hand = Hand::new(store, "s");
+    let suspects = ClaimRequest { suspect: true, ..hand.request(&["a"], 1) };
+    let jobs = hand.send(suspects).await.jobs;
+    assert_eq!((jobs.len(), jobs[0].crashes), (1, 2));
+    bed.go_back(&backup).await;
+    hand.beat().await;
+    let now = restored(store, &jobs).await;
+    assert_eq!(hand.settle(&now[0], retry(0)).await, Settled::Done);
+    assert_eq!(view(store, &id("x")).await.crashes, 2, "none is forgotten");
+    sound(&bed).await;
+    assert_eq!(store.cancel(&[job_ref("a", "x")], KEEP).await, Ok(vec![Verdict::Done]));
+    let suspects = ClaimRequest { suspect: true, ..hand.request(&["a"], 1) };
+    assert_eq!(hand.send(suspects).await.jobs, []);
     sound(&bed).await;
 }
 

@@ -20,12 +20,18 @@ use crate::queue::{
 const SCAN_COUNT: usize = 500;
 
 impl RedisStore {
-    pub(super) async fn beat(&self, session: &SessionId, info: &RunnerInfo) -> Result<Pulse, StoreError> {
+    pub(super) async fn beat(
+        &self,
+        session: &SessionId,
+        info: &RunnerInfo,
+        told: u64,
+    ) -> Result<Pulse, StoreError> {
         check_session(session)?;
         let json = serde_json::to_string(info)
             .map_err(|error| StoreError::Invalid(format!("invalid runner info: {error}")))?;
         let said = format!("{}\u{1f}{json}", info.name.replace(char::is_control, "?"));
-        let args = [session.0.as_bytes(), said.as_bytes()];
+        let told = told.to_string();
+        let args = [session.0.as_bytes(), said.as_bytes(), told.as_bytes()];
         let reply =
             self.link.script(&self.scripts.heartbeat, self.keys.globals(), &args, Repeat::Once).await?;
         let mut items = Items::of(reply)?;

@@ -20,8 +20,7 @@ impl SqliteStore {
         let jobs = jobs.to_vec();
         self.link
             .write(Promise::Kept, move |tx| {
-                let before = tx.number("SELECT last FROM sequence", [])?;
-                let mut call = Offering { tx, before };
+                let mut call = Offering { tx };
                 jobs.iter().map(|job| call.take(job)).collect()
             })
             .await
@@ -31,8 +30,6 @@ impl SqliteStore {
 /// One call's offers.
 struct Offering<'a> {
     tx: &'a Tx<'a>,
-    /// The last number that had been given out before the call.
-    before: u64,
 }
 
 /// What is known of an offered job.
@@ -78,7 +75,7 @@ impl Offering<'_> {
         let (record, place) = if !is_free(tx, wanted)? {
             let number = tx.next_number()?;
             (number, number)
-        } else if wanted > self.before {
+        } else if wanted > tx.number("SELECT last FROM sequence", [])? {
             tx.exec("UPDATE sequence SET last = max(last, ?1)", [wanted])?;
             (wanted, wanted)
         } else {

@@ -22,7 +22,12 @@ const LEASES_STEP: u64 = 500;
 const RECALLS_STEP: u64 = 5_000;
 
 impl SqliteStore {
-    pub(super) async fn beat(&self, session: &SessionId, info: &RunnerInfo) -> Result<Pulse, StoreError> {
+    pub(super) async fn beat(
+        &self,
+        session: &SessionId,
+        info: &RunnerInfo,
+        told: u64,
+    ) -> Result<Pulse, StoreError> {
         check_session(session)?;
         let json = serde_json::to_string(info)
             .map_err(|error| StoreError::Invalid(format!("invalid runner info: {error}")))?;
@@ -36,7 +41,8 @@ impl SqliteStore {
                     |row| row.get::<_, u64>(0),
                 )?;
                 // A first beat is the time, so that an entry deleted by hand does not come back with one that somebody has seen.
-                let beat = beat_before.map_or(tx.now_ms, |beat| beat + 1);
+                // One that is behind what was told stays where it is, so that this shows until an answer has told of it.
+                let beat = beat_before.map_or(tx.now_ms, |beat| if beat < told { beat } else { beat + 1 });
                 tx.exec(
                     "INSERT INTO sessions (ns, session, beat, beat_ms, runner, info) VALUES (?1, ?2, ?6, ?3, ?4, ?5) \
                      ON CONFLICT DO UPDATE SET beat = ?6, beat_ms = ?3, runner = ?4, info = ?5",

@@ -148,7 +148,7 @@ impl Writing<'_> {
         let marks = if released.is_some() { conflicts.min(CONFLICTS_COUNTED) + 1 } else { 0 };
         past.settled = Some((format!("{}{}", "\u{1e}".repeat(marks), lease.session), lease.token));
         past.max_attempts = lease.max_attempts;
-        (past.attempt, past.due_ms) = (lease.attempt, lease.due_ms);
+        (past.attempt, past.crashes, past.due_ms) = (lease.attempt, lease.crashes, lease.due_ms);
         add_event(tx, &mut past, settlement, outcome);
         let policy = Policy { retention: settlement.retention, memory: settlement.id_memory };
         let state = match outcome {

@@ -94,7 +94,7 @@ async fn ask(store: &dyn Store, op: &Op) -> Result<Answer, StoreError> {
         Op::Claim(request) => Answer::Claimed(store.claim(request).await?),
         Op::Settle(settlements) => Answer::Settled(store.settle(settlements).await?),
         Op::WriteLogs(logs) => Answer::Settled(store.write_logs(logs).await?),
-        Op::Heartbeat(session) => Answer::Pulse(store.heartbeat(session, &info(session)).await?),
+        Op::Heartbeat(session) => Answer::Pulse(store.heartbeat(session, &info(session), 0).await?),
         Op::EndSession(session) => {
             store.end_session(session).await?;
             Answer::Nothing
