@@ -573,6 +573,13 @@ pub struct Pruned {
     pub dead_dropped: Vec<(Name, u64)>,
 }
 
+/// What is refused to whoever names no password.
+pub(crate) const WANTS_PASSWORD: &str = " wants a password";
+/// What is refused to whoever names a wrong one.
+pub(crate) const WRONG_PASSWORD: &str = " does not accept the user name or password";
+/// What stands before the reason why there is no TLS.
+pub(crate) const NO_TLS: &str = ": no TLS with it: ";
+
 /// Why a store did not do what it was asked.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum StoreError {
@@ -610,6 +617,14 @@ impl StoreError {
             | Self::Full(text)
             | Self::Refused(text) => text,
         }
+    }
+
+    /// True when a store refused because it does not let us in: for its password, or for its certificate. It is told by phrases
+    /// with spaces in them, which names of keys, queues and kinds never have.
+    pub fn is_locked_out(&self) -> bool {
+        let Self::Refused(text) = self else { return false };
+        let no_tls = text.split_once(NO_TLS).is_some_and(|(_, why)| why.contains("certificate"));
+        no_tls || text.contains(WANTS_PASSWORD) || text.contains(WRONG_PASSWORD)
     }
 
     /// True when the same call may succeed later.

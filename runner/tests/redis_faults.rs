@@ -593,6 +593,26 @@ async fn a_user_without_permission_is_refused() {
     let store = connect(&format!("redis://reader:pw@127.0.0.1:{}", server.port()));
     let refused = store.enqueue(&[job("a")]).await;
     assert!(matches!(&refused, Err(StoreError::Refused(text)) if text.contains("NOPERM")), "{refused:?}");
+    // One who may do all but ask for replicas is refused too: trying again does not help.
+    for rule in ["-wait", "-expire"] {
+        let _: () = redis::cmd("ACL")
+            .arg(&["SETUSER", "alone", "reset", "on", ">pw", "~*", "&*", "+@all", rule])
+            .query(&mut server.client())
+            .expect("a user");
+        let options = RedisOptions { wait_replicas: 1, ..RedisOptions::default() };
+        let store = connect_with(&format!("redis://alone:pw@127.0.0.1:{}", server.port()), options);
+        let refused = store.enqueue(&[job("a")]).await;
+        assert!(
+            matches!(&refused, Err(StoreError::Refused(text)) if text.contains("NOPERM") && text.contains("has taken it")),
+            "{rule}: {refused:?}"
+        );
+        let found = store.examine().await.expect("an examination").findings;
+        let fix = format!("redis-cli ACL SETUSER <user> +{}", &rule[1..]);
+        assert!(found.iter().any(|f| f.fix.as_ref() == Some(&fix)), "{rule}: {found:?}");
+        let found = connect(&format!("redis://alone:pw@127.0.0.1:{}", server.port())).examine().await;
+        let found = found.expect("an examination").findings;
+        assert!(found.iter().all(|f| f.check != "access"), "{rule} is only needed for replicas: {found:?}");
+    }
 }
 
 /// What was logged on this thread, as text.

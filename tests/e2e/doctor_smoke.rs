@@ -92,18 +92,20 @@ fn a_job_that_does_not_end_is_taken_back(on: StoreKind) {
     assert_eq!(said["smoke"]["state"], json!(null));
     assert_eq!(here.all_jobs(&[]), [] as [Value; 0]);
 
-    let mut child = here.command(&["doctor", "--smoke=spin", "--json"]);
-    let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start");
-    eventually("the smoke job runs", Duration::from_secs(60), || {
-        here.all_jobs(&[]).first().filter(|job| job["state"] == "running").map(drop)
-    });
-    // SAFETY: kill() has no memory effects; the pid is our own child's, not yet waited for.
-    #[allow(unsafe_code, reason = "the standard library sends no signals but SIGKILL")]
-    let sent = unsafe { libc::kill(child.id() as i32, libc::SIGINT) };
-    assert_eq!(sent, 0);
-    let output = child.wait_with_output().expect("it ends");
-    assert_eq!(output.status.code(), Some(1), "{output:?}");
-    assert_eq!(here.all_jobs(&[]), [] as [Value; 0]);
+    for signal in [libc::SIGINT, libc::SIGHUP] {
+        let mut child = here.command(&["doctor", "--smoke=spin", "--json"]);
+        let child = child.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("start");
+        eventually("the smoke job runs", Duration::from_secs(60), || {
+            here.all_jobs(&[]).first().filter(|job| job["state"] == "running").map(drop)
+        });
+        // SAFETY: kill() has no memory effects; the pid is our own child's, not yet waited for.
+        #[allow(unsafe_code, reason = "the standard library sends no signals but SIGKILL")]
+        let sent = unsafe { libc::kill(child.id() as i32, signal) };
+        assert_eq!(sent, 0);
+        let output = child.wait_with_output().expect("it ends");
+        assert_eq!(output.status.code(), Some(1), "{signal}: {output:?}");
+        assert_eq!(here.all_jobs(&[]), [] as [Value; 0]);
+    }
     assert!(runner.stop().success());
 }
 

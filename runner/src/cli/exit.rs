@@ -113,11 +113,26 @@ impl From<StoreError> for Fault {
             | StoreError::Full(_) => Code::Away,
             // A store that does not let us in is out of reach with these settings: passwords and certificates are
             // changed under scripts that run, and those try again.
-            StoreError::Refused(text) if ["password", "certificate"].iter().any(|w| text.contains(w)) => {
-                Code::Away
-            }
+            StoreError::Refused(_) if error.is_locked_out() => Code::Away,
             StoreError::Refused(_) => Code::Failed,
         };
         Self { code, message: error.to_string() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_that_speaks_of_passwords_does_not_put_the_store_out_of_reach() {
+        let code = |text: &str| Fault::from(StoreError::Refused(text.to_owned())).code;
+        assert_eq!(code("redis://h:6379/0 wants a password"), Code::Away);
+        assert_eq!(code("redis://h:6379/0 does not accept the user name or password"), Code::Away);
+        assert_eq!(code("redis://h:6379/0: no TLS with it: invalid peer certificate: Expired"), Code::Away);
+        assert_eq!(
+            code("redis://h:6379/0: key hourhand:{0}:q:password_reset is not ours: it holds a string"),
+            Code::Failed
+        );
     }
 }

@@ -71,9 +71,9 @@ fn list(context: &mut Context, spool: &Spool, limit: u64, cursor: Option<&str>) 
     }
     let after = match cursor {
         None => 0,
-        Some(text) => text
-            .parse()
-            .map_err(|_| Fault::usage(format!("--cursor: expected one of an earlier list, got {text:?}")))?,
+        Some(text) => place_of(text).ok_or_else(|| {
+            Fault::usage(format!("--cursor: expected one of an earlier list, got {text:?}"))
+        })?,
     };
     let entries = spool.list(after, limit)?;
     let full = entries.len() as u64 == limit;
@@ -102,6 +102,11 @@ fn list(context: &mut Context, spool: &Spool, limit: u64, cursor: Option<&str>) 
         note(&format!("there may be more: --cursor {cursor}"));
     }
     Ok(Code::Done)
+}
+
+/// The place that a cursor names. The file numbers places with a sign, so that there are none in the upper half.
+fn place_of(cursor: &str) -> Option<u64> {
+    cursor.parse().ok().filter(|place| i64::try_from(*place).is_ok())
 }
 
 async fn drain(context: &mut Context, spool: Spool, all: bool) -> Result<Code, Fault> {
@@ -209,4 +214,18 @@ fn delete(
         context.out.value(&answers);
     }
     Ok(worst)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cursor_that_no_list_gives_is_none() {
+        assert_eq!(place_of("0"), Some(0));
+        assert_eq!(place_of("9223372036854775807"), Some(u64::MAX / 2));
+        for text in ["9223372036854775808", "18446744073709551615", "18446744073709551616", "-1", "x", ""] {
+            assert_eq!(place_of(text), None, "{text}");
+        }
+    }
 }

@@ -109,9 +109,31 @@ pub fn redacted(text: &str) -> String {
         Some((_, host)) => format!("***@{host}"),
         None => rest.to_owned(),
     };
-    match rest.find(['?', '#']) {
-        Some(at) => format!("{scheme}://{}{}***", &rest[..at], &rest[at..=at]),
-        None => format!("{scheme}://{rest}"),
+    let shown = match rest.find(['?', '#']) {
+        Some(at) => format!("{}{}***", &rest[..at], &rest[at..=at]),
+        None => rest,
+    };
+    if scheme.ends_with("+sentinel") {
+        // The query of a mistyped URL may stand in its path, or where its hosts are.
+        let shown = clean(&shown);
+        return if shown.contains("password") {
+            format!("{scheme}://***")
+        } else {
+            format!("{scheme}://{shown}")
+        };
+    }
+    format!("{scheme}://{shown}")
+}
+
+/// Hosts and path, up to what stands in none of sentinels' URLs. What is shown of a query stays.
+fn clean(rest: &str) -> String {
+    let path = rest.find('/').unwrap_or(rest.len());
+    let fits = |at: usize, c: char| {
+        c.is_ascii_alphanumeric() || "._/-".contains(c) || at < path && "*@:,[]%".contains(c)
+    };
+    match rest.char_indices().find(|(at, c)| !fits(*at, *c)) {
+        Some((at, c)) if !['?', '#'].contains(&c) => format!("{}***", &rest[..at]),
+        _ => rest.to_owned(),
     }
 }
 

@@ -15,7 +15,8 @@ use crate::cli::context::Context;
 use crate::cli::exit::Fault;
 use crate::clock::{Monotonic, monotonic};
 use crate::job::{Due, JobView, NewJob, State};
-use crate::names::Name;
+use crate::names::{JobId, Name};
+use crate::queue::checks::random_text;
 use crate::queue::{Finding, JobRef, ListQuery, Retention, Severity, Store, StoreError, Verdict};
 use crate::wire::job_out::duration_us;
 use crate::wire::stats_out::is_served;
@@ -31,7 +32,7 @@ const DUE_IN: Duration = Duration::from_secs(1);
 const LATE_MS: f64 = 1_000.0;
 /// How often the job is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
-/// How long a runner may take to give up a job that is taken back.
+/// How long a runner may take to give up a job that is taken back, and a store to come back.
 const TAKE_BACK_MAX: Duration = Duration::from_secs(5);
 /// Jobs that an earlier doctor has left behind are older than this, in milliseconds.
 const LEFT_BEHIND_MS: u64 = 120_000;
@@ -70,14 +71,27 @@ pub(super) async fn run(
             ready = runner.ready() => Some(ready),
             () = stop.told() => None,
         };
+        let served = matches!(ready, Some(Ok(())));
         let smoked = match ready {
             Some(Ok(())) => smoke(context, &**store, &kind, within, &mut stop).await,
             Some(Err(fault)) => Err(fault),
             None => Ok((None, vec![interrupted(&kind)])),
         };
-        runner.end().await?;
+        let ended = runner.end().await;
         forget_left_behind(&**store, &kind).await;
-        return smoked;
+        return match (smoked, ended) {
+            (Ok(smoked), Ok(())) => Ok(smoked),
+            // Its end tells why it did not serve.
+            (Err(_), Err(end)) if !served => Err(end),
+            // What is left of the job is in it.
+            (Err(fault), _) => Err(fault),
+            (Ok((_, found)), Err(mut end)) => {
+                for finding in &found {
+                    end.message = format!("{}\n{}", end.message, in_words(finding));
+                }
+                Err(end)
+            }
+        };
     };
     if let Some(obstacle) = obstacle(&**store, kind).await? {
         return Ok((None, vec![obstacle]));
@@ -109,33 +123,22 @@ async fn smoke(
     within: Duration,
     stop: &mut Stop,
 ) -> Result<(Option<SmokeOut>, Vec<Finding>), Fault> {
-    let mut mark = [0u8; 8];
-    getrandom::fill(&mut mark)
-        .map_err(|error| Fault::failed(format!("no randomness from the system: {error}")))?;
-    let source = format!("{} doctor --smoke {:016x}", context.machine.source(), u64::from_ne_bytes(mark));
+    // Known before it is sent: it can be taken back though the answer is lost.
+    let id = JobId::new(&format!("smoke-{}", random_text(20)?)).map_err(|e| Fault::failed(e.to_string()))?;
+    let place = JobRef { queue: kind.clone(), id };
     let job = NewJob {
+        id: Some(place.id.clone()),
         due: Due::In(DUE_IN.as_millis() as u64),
         payload: Bytes::from_static(b"null"),
         max_attempts: Some(1),
-        source: source.clone(),
+        source: format!("{} doctor --smoke", context.machine.source()),
         ..NewJob::new(kind.clone())
     };
     let began = monotonic();
-    let enqueued = store.enqueue(std::slice::from_ref(&job)).await;
-    let id = match enqueued.as_ref().map(|answers| answers.first()) {
-        Ok(Some(answer)) => answer.id.clone(),
-        Ok(None) => return Err(Fault::failed("the store gave no answer for the smoke job")),
-        Err(error) => {
-            // Its reply may have got lost.
-            let left = find_by_source(store, kind, &source).await;
-            for place in left.into_iter().flatten() {
-                take_back(store, &place).await;
-            }
-            return Err(Fault::from(error.clone()));
-        }
-    };
+    if let Err(error) = store.enqueue(std::slice::from_ref(&job)).await {
+        return Err(not_enqueued(store, &place, error, TAKE_BACK_MAX).await);
+    }
     let due = monotonic() + DUE_IN;
-    let place = JobRef { queue: kind.clone(), id };
     let (view, told) = tokio::select! {
         view = ended(store, &place, due + within) => (view, false),
         () = stop.told() => (None, true),
@@ -163,8 +166,20 @@ async fn smoke(
         None if told => vec![interrupted(kind)],
         None => vec![not_in_time(store, kind, &place, within).await],
     };
-    found.extend(take_back(store, &place).await);
+    found.extend(take_back(store, &place, TAKE_BACK_MAX).await);
     Ok((Some(out), found))
+}
+
+/// What an enqueue that failed comes to. The job may be there all the same: then it is taken back, or what is left is told.
+async fn not_enqueued(store: &dyn Store, place: &JobRef, error: StoreError, within: Duration) -> Fault {
+    let nothing_done =
+        matches!(error, StoreError::Invalid(_) | StoreError::NotReady(_) | StoreError::Full(_));
+    let mut fault = Fault::from(error);
+    if !nothing_done && let Some(left) = take_back(store, place, within).await {
+        fault.message =
+            format!("{}\nthe smoke job may be there all the same: {}", fault.message, in_words(&left));
+    }
+    fault
 }
 
 fn rounded(ms: f64) -> f64 {
@@ -228,9 +243,9 @@ fn interrupted(kind: &Name) -> Finding {
 }
 
 /// Sees to it that the job does not run later, and is gone; what stands against that.
-async fn take_back(store: &dyn Store, place: &JobRef) -> Option<Finding> {
+async fn take_back(store: &dyn Store, place: &JobRef, within: Duration) -> Option<Finding> {
     let jobs = std::slice::from_ref(place);
-    let until = monotonic() + TAKE_BACK_MAX;
+    let until = monotonic() + within;
     loop {
         let done = async {
             // One that has ended is in conflict, which is as good; one that runs answers when it has stopped.
@@ -258,19 +273,10 @@ async fn take_back(store: &dyn Store, place: &JobRef) -> Option<Finding> {
     }
 }
 
-/// The jobs of this kind that this source has enqueued and that have not ended.
-async fn find_by_source(store: &dyn Store, kind: &Name, source: &str) -> Result<Vec<JobRef>, StoreError> {
-    let states = vec![State::Scheduled, State::Ready, State::Running];
-    let query = ListQuery {
-        queue: Some(kind.clone()),
-        kind: Some(kind.clone()),
-        states,
-        limit: 1_000,
-        ..ListQuery::default()
-    };
-    let page = store.list(&query).await?;
-    let ours = page.items.into_iter().filter(|view| view.job.source == source);
-    Ok(ours.map(|view| JobRef { queue: view.job.queue, id: view.job.id }).collect())
+/// What to say of a finding when there is no report for it.
+fn in_words(finding: &Finding) -> String {
+    let fix = finding.fix.as_ref().map(|fix| format!(": {fix}")).unwrap_or_default();
+    format!("{}: {}{fix}", finding.place, finding.message)
 }
 
 /// Deletes what doctors have left that were killed, and nothing of one that works right now. A failure leaves it to the next.
@@ -285,20 +291,63 @@ async fn forget_left_behind(store: &dyn Store, kind: &Name) {
     }
 }
 
-/// Ctrl-C and SIGTERM.
-struct Stop(Signal, Signal);
+/// Ctrl-C, SIGTERM, and the end of the terminal.
+struct Stop([Signal; 3]);
 
 impl Stop {
     fn new() -> Result<Self, Fault> {
         let of =
             |kind| signal(kind).map_err(|error| Fault::failed(format!("cannot listen to signals: {error}")));
-        Ok(Self(of(SignalKind::interrupt())?, of(SignalKind::terminate())?))
+        Ok(Self([of(SignalKind::interrupt())?, of(SignalKind::terminate())?, of(SignalKind::hangup())?]))
     }
 
     async fn told(&mut self) {
+        let [interrupt, terminate, hang_up] = &mut self.0;
         tokio::select! {
-            _ = self.0.recv() => {}
-            _ = self.1.recv() => {}
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+            _ = hang_up.recv() => {}
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::exit::Code;
+    use crate::queue::redis::{RedisOptions, RedisStore};
+    use crate::queue::sqlite::{SqliteOptions, SqliteStore};
+
+    fn lost() -> StoreError {
+        StoreError::Unreachable("no answer in time".to_owned())
+    }
+
+    #[tokio::test]
+    async fn a_job_whose_answer_is_lost_is_taken_back_or_told() {
+        let (name, within) = (Name::new("k").expect("a name"), Duration::from_millis(50));
+        let place = JobRef { queue: name.clone(), id: JobId::new("smoke-x").expect("an id") };
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("h.db");
+        let store = SqliteStore::open(&file, &name, SqliteOptions::default()).expect("a store");
+        let job = NewJob { id: Some(place.id.clone()), ..NewJob::new(name.clone()) };
+        store.enqueue(&[job]).await.expect("taken");
+        let fault = not_enqueued(&store, &place, lost(), within).await;
+        assert_eq!(fault, Fault::from(lost()), "nothing is left to tell of");
+        assert_eq!(store.find(None, &place.id).await.expect("an answer"), []);
+        // It is not there, which is as good.
+        assert_eq!(not_enqueued(&store, &place, lost(), within).await, Fault::from(lost()));
+
+        // A port that nobody listens to.
+        let port =
+            std::net::TcpListener::bind("127.0.0.1:0").and_then(|l| l.local_addr()).expect("a port").port();
+        let url = format!("redis://127.0.0.1:{port}");
+        let away = RedisStore::connect(&url, &name, RedisOptions::default()).expect("a store");
+        let fault = not_enqueued(&away, &place, lost(), within).await;
+        assert_eq!(fault.code, Code::Away);
+        let command = "hourhand job cancel smoke-x --queue k && hourhand job delete smoke-x --queue k";
+        assert!(
+            fault.message.contains("job smoke-x of queue k") && fault.message.ends_with(command),
+            "{fault}"
+        );
     }
 }

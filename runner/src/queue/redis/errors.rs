@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use redis::{ErrorKind, RedisError};
 
-use crate::queue::StoreError;
+use crate::queue::{NO_TLS, StoreError, WANTS_PASSWORD, WRONG_PASSWORD};
 
 /// What an error means for the connection that it came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -68,7 +68,8 @@ pub(super) fn store_error(error: &RedisError, place: &str) -> StoreError {
             "{place}: a key of ours holds foreign data: {detail}; `hourhand doctor` tells which"
         )),
         Some("OOM") => StoreError::Full(format!("{place} is at its memory limit")),
-        Some("NOAUTH") => StoreError::Refused(format!("{place} wants a password")),
+        Some("NOAUTH") => StoreError::Refused(format!("{place}{WANTS_PASSWORD}")),
+        Some("WRONGPASS") => StoreError::Refused(format!("{place}{WRONG_PASSWORD}: {detail}")),
         Some("READONLY") => StoreError::NotReady(format!(
             "{place} is a replica and takes no writes: expected the primary, or sentinels that know it \
              (redis+sentinel://host:port/master-name)"
@@ -78,12 +79,12 @@ pub(super) fn store_error(error: &RedisError, place: &str) -> StoreError {
         }
         Some(code) => StoreError::Refused(format!("{place}: {code} {detail}")),
         None if error.kind() == ErrorKind::AuthenticationFailed => {
-            StoreError::Refused(format!("{place} does not accept the user name or password"))
+            StoreError::Refused(format!("{place}{WRONG_PASSWORD}"))
         }
         None if matches!(error.kind(), ErrorKind::InvalidClientConfig | ErrorKind::RESP3NotSupported) => {
             StoreError::Refused(format!("{place}: {}", one_line(error)))
         }
-        None if is_tls(error) => StoreError::Refused(format!("{place}: no TLS with it: {}", one_line(error))),
+        None if is_tls(error) => StoreError::Refused(format!("{place}{NO_TLS}{}", one_line(error))),
         None if error.kind() == ErrorKind::Parse => {
             // Also a reply that broke off in its middle, so it may pass.
             StoreError::Unreachable(format!("{place} does not answer as Redis does: {}", one_line(error)))
@@ -165,6 +166,23 @@ mod tests {
         }
         assert_eq!(consequence(&answer("NOSCRIPT No matching script.")), Consequence::SendWhole);
         assert_eq!(consequence(&answer("NOPERM this user has no permissions")), Consequence::Reconnect);
+    }
+
+    #[test]
+    fn who_is_not_let_in_is_told_from_who_meets_foreign_data() {
+        for text in ["NOAUTH Authentication required.", "WRONGPASS invalid username-password pair"] {
+            let told = store_error(&answer(text), "redis://h:6379/0");
+            assert!(told.is_locked_out() && told.text().contains("password"), "{told:?}");
+        }
+        for text in [
+            "HOURHAND_WRONGTYPE hourhand:{0}:q:password_reset:ready holds a string, expected a zset",
+            "NOPERM this user has no permissions to access the channel certificate_password",
+        ] {
+            let told = store_error(&answer(text), "redis://h:6379/0");
+            assert!(matches!(told, StoreError::Refused(_)) && !told.is_locked_out(), "{told:?}");
+        }
+        assert!(StoreError::Refused(format!("h{NO_TLS}invalid peer certificate: Expired")).is_locked_out());
+        assert!(!StoreError::Refused(format!("h{NO_TLS}corrupt message")).is_locked_out());
     }
 
     #[test]

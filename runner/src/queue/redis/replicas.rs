@@ -76,11 +76,28 @@ impl Replicas {
                     self.wanted
                 )));
             }
-            Ok(Err(error)) => store_error(&error, self.link.place()).text().to_owned(),
+            Ok(Err(error)) => {
+                let error = store_error(&error, self.link.place());
+                if let StoreError::Refused(why) = &error {
+                    self.link.forget(sent.number).await;
+                    return Err(self.never_known(why));
+                }
+                error.text().to_owned()
+            }
             Err(_) => "no answer in time".to_owned(),
         };
         self.link.forget(sent.number).await;
         Err(self.too_few(&format!("whether {} replicas have it is not known: {why}", self.wanted)))
+    }
+
+    /// Asking again does not help: a person has to grant what WAIT needs, or to ask for no replicas.
+    fn never_known(&self, why: &str) -> StoreError {
+        StoreError::Refused(format!(
+            "{} has taken it, but cannot be asked whether {} replicas have it: {why}; waiting for replicas needs \
+             the permissions +expire and +wait",
+            self.link.place(),
+            self.wanted
+        ))
     }
 
     fn too_few(&self, how: &str) -> StoreError {

@@ -58,6 +58,10 @@ impl SentinelAddress {
             return Err(ESCAPES);
         }
         let (user, hosts) = authority.rsplit_once('@').map_or(("", authority), |(user, hosts)| (user, hosts));
+        // A query without its `?` is no host, and would be shown as one.
+        if hosts.contains(['&', ';', '=']) {
+            return Err(QUERY_FORM);
+        }
         let (master, db) = path.split_once('/').unwrap_or((path, ""));
         let own = credentials(query)?;
         let mut sentinels = Vec::new();

@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::path::Path;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -37,19 +38,9 @@ impl OwnRunner {
         let failed =
             |error: std::io::Error| Fault::failed(format!("cannot make a runner for the smoke job: {error}"));
         let folder = tempfile::Builder::new().prefix("hourhand-smoke-").tempdir().map_err(failed)?;
-        let handlers = folder.path().join("handlers");
-        fs::create_dir(&handlers).map_err(failed)?;
-        fs::write(handlers.join(format!("{kind}.wasm")), NO_OP).map_err(failed)?;
-        let mut settings = RunSettings::resolve(&context.layers, &context.machine, false)?;
-        settings.name = format!("{} (doctor)", context.machine.runner_name());
-        settings.handlers = handlers;
-        settings.state_dir = folder.path().join("state");
-        settings.cache_dir = None;
-        settings.kinds = Some(BTreeSet::from([kind.clone()]));
-        settings.queues = Some(BTreeSet::from([kind.clone()]));
-        settings.concurrency = 1;
-        settings.grace = GRACE;
-        settings.operator = OperatorSettings::default();
+        let settings = settings(context, kind, folder.path())?;
+        fs::create_dir(&settings.handlers).map_err(failed)?;
+        fs::write(settings.handlers.join(format!("{kind}.wasm")), NO_OP).map_err(failed)?;
 
         let (over, is_over) = oneshot::channel();
         let (ready, is_ready) = oneshot::channel();
@@ -95,6 +86,23 @@ impl OwnRunner {
     }
 }
 
+/// Those of `run`, but for what would let it touch more than its own job.
+fn settings(context: &Context, kind: &Name, folder: &Path) -> Result<RunSettings, Fault> {
+    let mut settings = RunSettings::resolve(&context.layers, &context.machine, false)?;
+    settings.name = format!("{} (doctor)", context.machine.runner_name());
+    settings.handlers = folder.join("handlers");
+    settings.state_dir = folder.join("state");
+    settings.cache_dir = None;
+    settings.kinds = Some(BTreeSet::from([kind.clone()]));
+    settings.queues = Some(BTreeSet::from([kind.clone()]));
+    settings.concurrency = 1;
+    settings.grace = GRACE;
+    settings.operator = OperatorSettings::default();
+    // What waits in the operator's spool is for `spool drain`, and for runners that were given it.
+    settings.spool.drained = false;
+    Ok(settings)
+}
+
 /// Waits until the module is loaded.
 async fn serves(parts: &Parts, kind: &Name) -> Result<(), String> {
     parts.registry.settled().await;
@@ -104,5 +112,29 @@ async fn serves(parts: &Parts, kind: &Name) -> Result<(), String> {
         Some((Status::Active, _)) => Ok(()),
         Some((_, Some(error))) => Err(error.clone()),
         _ => Err("it was not found".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::ffi::OsString;
+
+    use super::*;
+    use crate::cli::output::Out;
+    use crate::config::Layers;
+    use crate::config::machine::Machine;
+
+    #[test]
+    fn the_operators_spool_is_not_drained() {
+        let variables = [("HOURHAND_SPOOL", "on"), ("HOURHAND_SPOOL_DIR", "/srv/spool")];
+        let variables = variables.map(|(key, value)| (OsString::from(key), OsString::from(value)));
+        let layers = Layers::new(BTreeMap::new(), variables).expect("valid");
+        let context = Context { layers, out: Out::stdout(false), machine: Machine::read() };
+        let run = RunSettings::resolve(&context.layers, &context.machine, false).expect("valid");
+        assert!(run.spool.drained, "`run` drains it");
+        let own = settings(&context, &Name::new("k").expect("a name"), Path::new("/own")).expect("valid");
+        assert!(!own.spool.drained);
+        assert!(own.state_dir.starts_with("/own") && own.handlers.starts_with("/own"));
     }
 }

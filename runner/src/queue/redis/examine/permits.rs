@@ -43,6 +43,8 @@ const ON_KEYS: [&str; 35] = [
     "ZSCAN",
     "ZSCORE",
 ];
+/// What an enqueue that waits for replicas needs beyond that, on a key and without.
+const OF_REPLICAS: [&str; 2] = ["EXPIRE", "WAIT"];
 /// Commands without keys.
 const ON_NOTHING: [&str; 4] = ["TIME", "SCAN", "MULTI", "EXEC"];
 /// Commands on the channel of wake-ups.
@@ -55,9 +57,13 @@ impl RedisStore {
         let place = self.link.place();
         let channel = self.keys.wake_channel();
         let mut args: Vec<&str> = vec![self.keys.global("seq"), &channel];
+        let [on_key, on_nothing] = OF_REPLICAS;
+        let waits = self.replicas_wanted() > 0;
         args.extend(ON_KEYS);
+        args.extend(waits.then_some(on_key));
         args.push("");
         args.extend(ON_NOTHING);
+        args.extend(waits.then_some(on_nothing));
         args.push("");
         args.extend(ON_CHANNEL);
         let keys: [&str; 0] = [];
@@ -111,7 +117,9 @@ fn judge(refused: &[String], namespace: &str, place: &str) -> Vec<Finding> {
         }
     };
     let of = |list: &dyn Fn(&str) -> bool| refused.iter().map(String::as_str).filter(|c| list(c)).collect();
-    tell(Severity::Error, "do what jobs need", of(&|c| !is(c, &OF_THE_DOCTOR) && !is(c, &ON_CHANNEL)));
+    let beside = |c: &str| is(c, &OF_THE_DOCTOR) || is(c, &ON_CHANNEL) || is(c, &OF_REPLICAS);
+    tell(Severity::Error, "do what jobs need", of(&|c| !beside(c)));
+    tell(Severity::Error, "wait for replicas, as wait_replicas asks", of(&|c| is(c, &OF_REPLICAS)));
     tell(Severity::Warning, "do what the doctor needs", of(&|c| is(c, &OF_THE_DOCTOR)));
     tell(
         Severity::Warning,
@@ -127,13 +135,15 @@ mod tests {
 
     #[test]
     fn what_is_refused_is_named_with_the_rule_that_grants_it() {
-        let refused: Vec<String> = ["HSET", "TIME", "SCAN", "PUBLISH"].map(str::to_owned).to_vec();
+        let refused: Vec<String> =
+            ["HSET", "EXPIRE", "TIME", "WAIT", "SCAN", "PUBLISH"].map(str::to_owned).to_vec();
         let found = judge(&refused, "shop", "there");
         let said: Vec<_> = found.iter().map(|f| (f.severity, f.fix.as_deref().unwrap_or_default())).collect();
         assert_eq!(
             said,
             [
                 (Severity::Error, "redis-cli ACL SETUSER <user> +hset +time"),
+                (Severity::Error, "redis-cli ACL SETUSER <user> +expire +wait"),
                 (Severity::Warning, "redis-cli ACL SETUSER <user> +scan"),
                 (Severity::Warning, "redis-cli ACL SETUSER <user> +publish '&shop:*'"),
             ]
