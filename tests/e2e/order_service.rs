@@ -53,7 +53,11 @@ fn unpaid_orders_are_closed_once_whatever_is_killed(on: StoreKind) {
         if queue["dead"] != 0 {
             // Whoever was there at three kills is set aside, for it may be their cause. Somebody knows better, and says so.
             for job in here.all_jobs(&["--state", "dead"]) {
-                assert_eq!((&job["error"]["reason"], &job["crashes"]), (&json!("lost"), &json!(3)), "{job:#}");
+                assert_eq!(
+                    (&job["error"]["reason"], &job["crashes"]),
+                    (&json!("lost"), &json!(3)),
+                    "{job:#}"
+                );
             }
             here.ok(&["dead", "retry", "--all"]);
         }
