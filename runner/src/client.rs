@@ -33,7 +33,7 @@ use std::time::Duration;
 
 use parking_lot::RwLock;
 
-use self::deliver::{Parcel, deliver};
+use self::deliver::{deliver, parcels};
 use self::door::{Door, StoreDoor};
 use crate::clock::{Monotonic, monotonic, wall_ms};
 use crate::job::NewJob;
@@ -92,7 +92,8 @@ pub struct Spooled {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum EnqueueError {
     /// The store's word: neither it nor the spool has them, but for [`StoreError::Unreachable`] and
-    /// [`StoreError::Unreplicated`] of a client without a spool, which leave that open.
+    /// [`StoreError::Unreplicated`], which leave open whether the store has them. With a spool there is the former when an
+    /// answer was lost and the next one was a refusal.
     #[error("{0}")]
     Store(#[from] StoreError),
     /// The spool cannot be used, and the store was not asked.
@@ -197,17 +198,16 @@ impl Client {
         jobs: &[NewJob],
     ) -> Result<Result<Vec<Enqueued>, Detour>, EnqueueError> {
         let address = self.door.address();
-        let mut outlook = blocking(spool, move |spool| spool.outlook(&address)).await?;
+        let outlook = blocking(spool, move |spool| spool.outlook(&address)).await?;
         if outlook.resting {
             return Ok(Err(Detour::unasked(
                 "the store is out of reach (it did not answer five times in a row, and is not asked for 30 s)",
             )));
         }
-        if outlook.waiting {
-            if let Some(detour) = self.drain_before(spool).await? {
-                return Ok(Err(detour));
-            }
-            outlook.failures = 0;
+        if outlook.waiting
+            && let Some(detour) = self.drain_before(spool).await?
+        {
+            return Ok(Err(detour));
         }
         let sent = self.try_for_a_while(jobs).await?;
         if sent.is_ok() && outlook.failures > 0 {
@@ -243,12 +243,15 @@ impl Client {
     /// Asks the store until it answers or the time is over.
     async fn try_for_a_while(&self, jobs: &[NewJob]) -> Result<Result<Vec<Enqueued>, Detour>, StoreError> {
         let until = monotonic() + ANSWER_WITHIN;
-        let mut parcels: Vec<Parcel> =
-            jobs.iter().map(|job| Parcel { job: job.clone(), unsure: false }).collect();
+        let mut parcels = parcels(jobs);
         loop {
             let left = until.saturating_duration_since(monotonic());
             match deliver(&*self.door, &mut parcels, left).await {
                 Ok(answers) => return Ok(Ok(answers)),
+                Err(error) if !error.is_passing() && parcels.iter().any(|parcel| parcel.unsure) => {
+                    // What it says now says nothing of the try before.
+                    return Err(StoreError::Unreachable(format!("an answer was lost, and now: {error}")));
+                }
                 Err(error) if !error.is_passing() => return Err(error),
                 Err(error) if is_over(&error, until) => {
                     return Ok(Err(Detour::away(&error, parcels.iter().any(|parcel| parcel.unsure))));

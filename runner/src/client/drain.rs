@@ -1,5 +1,6 @@
 //! Draining: what waits in the spool goes to the store, batch by batch, in order.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use super::blocking;
@@ -7,8 +8,8 @@ use super::deliver::{Parcel, deliver};
 use super::door::Door;
 use crate::clock::{Monotonic, monotonic};
 use crate::job::{NewJob, OnConflict};
-use crate::queue::sqlite::spool::{Drainer, Spool, SpoolError, Waiting};
-use crate::queue::{Disposition, Enqueued, StoreError};
+use crate::queue::sqlite::spool::{Drainer, RowKey, Spool, SpoolError, Waiting};
+use crate::queue::{BATCH_MAX, Disposition, Enqueued, StoreError};
 
 /// How long a store may take for a batch where nobody waits for the answer.
 pub(super) const PATIENCE: Duration = Duration::from_secs(5);
@@ -52,24 +53,37 @@ pub(super) async fn drain(
     }
     let address = door.address();
     let of = address.clone();
-    let Some(mut drainer) = blocking(spool, move |spool| spool.drainer(&of)).await? else {
+    let drainer = blocking(spool, move |spool| match foreign {
+        true => spool.drainer_of_all(&of),
+        false => spool.drainer(&of),
+    });
+    let Some(mut drainer) = drainer.await? else {
         return Err(DrainError::Busy);
     };
+    let mut pace = Pace { jobs: 1, most: BATCH_MAX };
     loop {
-        let of = (!foreign).then(|| address.clone());
+        let jobs = pace.jobs;
         let (lock, batch) =
-            blocking(spool, move |spool| spool.next(&drainer, of.as_deref()).map(|batch| (drainer, batch)))
-                .await?;
+            blocking(spool, move |spool| spool.next(&drainer, jobs).map(|batch| (drainer, batch))).await?;
         drainer = lock;
         if batch.is_empty() {
             break;
         }
         // The first batch goes whatever the time: it tells whether the store answers.
-        if drained.sent + drained.set_aside > 0 && until.is_some_and(|until| monotonic() >= until) {
+        if drained.sent + drained.set_aside > 0 && is_over(until) {
             drained.left = true;
             break;
         }
-        drainer = send(door, spool, drainer, batch, patience, &mut drained).await?;
+        let jobs = batch.len();
+        let times = Times { until, patience };
+        let (lock, sent) = send(door, spool, drainer, batch, times, &mut drained).await?;
+        drainer = lock;
+        match sent {
+            Ok(()) => pace.faster(),
+            // It may have been too much for a slow way. The store has answered before, unless this was the first.
+            Err(StoreError::Unreachable(_)) if jobs > 1 => pace.slower(jobs),
+            Err(error) => return Err(error.into()),
+        }
     }
     if drained.sent > 0 {
         // It answers: what was said of it before is over.
@@ -78,43 +92,73 @@ pub(super) async fn drain(
     Ok(drained)
 }
 
-/// What became of the jobs of a batch: where they were, and the reasons of those that were refused.
-#[derive(Default)]
-struct Fate {
-    done: Vec<u64>,
-    refused: Vec<(u64, String)>,
+/// How many jobs go at once. A batch that takes longer than its patience would never be through, so a drain begins with a
+/// single job, doubles after each success, and begins anew, with a bound, after a batch that was not answered.
+struct Pace {
+    jobs: usize,
+    most: usize,
 }
 
+impl Pace {
+    fn faster(&mut self) {
+        self.jobs = (self.jobs * 2).min(self.most);
+    }
+
+    /// After so many jobs were too many.
+    fn slower(&mut self, jobs: usize) {
+        *self = Self { jobs: 1, most: (jobs / 2).max(1) };
+    }
+}
+
+/// When a drain ends, and how long a batch may take.
+#[derive(Clone, Copy)]
+struct Times {
+    until: Option<Monotonic>,
+    patience: Duration,
+}
+
+fn is_over(until: Option<Monotonic>) -> bool {
+    until.is_some_and(|until| monotonic() >= until)
+}
+
+/// What became of the jobs of a batch: their rows, and the reasons of those that were refused.
+#[derive(Default)]
+struct Fate {
+    done: Vec<RowKey>,
+    refused: Vec<(RowKey, String)>,
+}
+
+/// Sends a batch, and writes down what came of it: the store's word, once the spool knows.
 async fn send(
     door: &dyn Door,
     spool: &Spool,
     drainer: Drainer,
     batch: Vec<Waiting>,
-    patience: Duration,
+    times: Times,
     drained: &mut Drained,
-) -> Result<Drainer, DrainError> {
+) -> Result<(Drainer, Result<(), StoreError>), SpoolError> {
     let mut fate = Fate::default();
-    let mut places = Vec::with_capacity(batch.len());
+    let mut keys = Vec::with_capacity(batch.len());
     let mut parcels = Vec::with_capacity(batch.len());
-    for Waiting { place, job, unsure } in batch {
+    for Waiting { key, job, unsure, later } in batch {
         match job {
             Ok(job) => {
-                places.push(place);
-                parcels.push(Parcel { job, unsure });
+                keys.push(key);
+                parcels.push(Parcel { job, unsure, later });
             }
-            Err(problem) => fate.refused.push((place, format!("its row is damaged: {problem}"))),
+            Err(problem) => fate.refused.push((key, format!("its row is damaged: {problem}"))),
         }
     }
-    let drainer = note_unsure(spool, drainer, &places, &parcels).await?;
-    let sent = deliver_all(door, &places, &mut parcels, patience, &mut fate).await;
+    let drainer = note_unsure(spool, drainer, &keys, &parcels).await?;
+    let sent = deliver_all(door, &keys, &mut parcels, times, &mut fate).await;
+    let drainer = note_sure(spool, drainer, &keys, &parcels, &fate).await?;
     // What is settled is settled, whatever came after it.
     drained.sent += fate.done.len() as u64;
     drained.set_aside += fate.refused.len() as u64;
     let Fate { done, refused } = fate;
     let drainer =
         blocking(spool, move |spool| spool.settle(&drainer, &done, &refused).map(|()| drainer)).await?;
-    sent?;
-    Ok(drainer)
+    Ok((drainer, sent))
 }
 
 /// Writes down, before they are sent, which jobs would harm themselves by a repeat: a crash may come between the store's
@@ -122,48 +166,75 @@ async fn send(
 async fn note_unsure(
     spool: &Spool,
     drainer: Drainer,
-    places: &[u64],
+    keys: &[RowKey],
     parcels: &[Parcel],
 ) -> Result<Drainer, SpoolError> {
-    let delicate: Vec<u64> = places
-        .iter()
-        .zip(parcels)
-        .filter(|(_, parcel)| !parcel.unsure && parcel.job.on_conflict != OnConflict::Keep)
-        .map(|(place, _)| *place)
-        .collect();
-    if delicate.is_empty() {
-        return Ok(drainer);
-    }
-    blocking(spool, move |spool| spool.unsure(&drainer, &delicate).map(|()| drainer)).await
+    note(spool, drainer, fresh(keys, parcels).collect(), true).await
 }
 
-/// Delivers a batch; one that the store refuses whole because of a single job goes one by one.
+/// Takes the note back for those that were not sent, or that the store has certainly not taken.
+async fn note_sure(
+    spool: &Spool,
+    drainer: Drainer,
+    keys: &[RowKey],
+    parcels: &[Parcel],
+    fate: &Fate,
+) -> Result<Drainer, SpoolError> {
+    let settled: HashSet<&RowKey> = fate.done.iter().chain(fate.refused.iter().map(|(key, _)| key)).collect();
+    let sure = fresh(keys, parcels).filter(|key| !settled.contains(key)).collect();
+    note(spool, drainer, sure, false).await
+}
+
+/// The rows of jobs that want more than `keep`, and that the store cannot have.
+fn fresh(keys: &[RowKey], parcels: &[Parcel]) -> impl Iterator<Item = RowKey> {
+    let both = keys.iter().zip(parcels);
+    both.filter(|(_, parcel)| !parcel.unsure && parcel.job.on_conflict != OnConflict::Keep)
+        .map(|(key, _)| key.clone())
+}
+
+async fn note(
+    spool: &Spool,
+    drainer: Drainer,
+    keys: Vec<RowKey>,
+    unsure: bool,
+) -> Result<Drainer, SpoolError> {
+    if keys.is_empty() {
+        return Ok(drainer);
+    }
+    blocking(spool, move |spool| spool.unsure(&drainer, &keys, unsure).map(|()| drainer)).await
+}
+
+/// Delivers a batch; one that the store refuses whole because of a single job goes one by one, as long as there is time.
 async fn deliver_all(
     door: &dyn Door,
-    places: &[u64],
+    keys: &[RowKey],
     parcels: &mut [Parcel],
-    patience: Duration,
+    times: Times,
     fate: &mut Fate,
 ) -> Result<(), StoreError> {
     if parcels.is_empty() {
         return Ok(());
     }
-    match deliver(door, parcels, patience).await {
+    match deliver(door, parcels, times.patience).await {
         Ok(answers) => {
-            for ((place, parcel), answer) in places.iter().zip(parcels.iter()).zip(answers) {
-                settle(*place, &parcel.job, &answer, fate);
+            for ((key, parcel), answer) in keys.iter().zip(parcels.iter()).zip(answers) {
+                settle(key.clone(), parcel, &answer, fate);
             }
             Ok(())
         }
         Err(StoreError::Invalid(text)) if parcels.len() == 1 => {
             let why = text.trim_start_matches("job 0: ").to_owned();
             say(&parcels[0].job, &why);
-            fate.refused.push((places[0], why));
+            fate.refused.push((keys[0].clone(), why));
             Ok(())
         }
         Err(StoreError::Invalid(_)) => {
-            for (place, parcel) in places.iter().zip(parcels) {
-                Box::pin(deliver_all(door, &[*place], std::slice::from_mut(parcel), patience, fate)).await?;
+            for (at, (key, parcel)) in keys.iter().zip(parcels).enumerate() {
+                if at > 0 && is_over(times.until) {
+                    break;
+                }
+                let (key, parcel) = (std::slice::from_ref(key), std::slice::from_mut(parcel));
+                Box::pin(deliver_all(door, key, parcel, times, fate)).await?;
             }
             Ok(())
         }
@@ -171,9 +242,20 @@ async fn deliver_all(
     }
 }
 
-fn settle(place: u64, job: &NewJob, answer: &Enqueued, fate: &mut Fate) {
+fn settle(key: RowKey, parcel: &Parcel, answer: &Enqueued, fate: &mut Fate) {
+    let Parcel { job, unsure, .. } = parcel;
     if answer.disposition != Disposition::Conflict {
-        fate.done.push(place);
+        fate.done.push(key);
+        return;
+    }
+    if *unsure && job.on_conflict == OnConflict::Reschedule {
+        // A reschedule leaves no mark on a job that was there. What is most likely has happened: it was done, and the job
+        // began when it was due.
+        tracing::warn!(
+            id = %answer.id, queue = %job.queue, state = %answer.state,
+            "a reschedule from the spool, whose answer was lost, may have been done: its job waits no more"
+        );
+        fate.done.push(key);
         return;
     }
     let why = format!(
@@ -184,7 +266,7 @@ fn settle(place: u64, job: &NewJob, answer: &Enqueued, fate: &mut Fate) {
         job.on_conflict.as_str()
     );
     say(job, &why);
-    fate.refused.push((place, why));
+    fate.refused.push((key, why));
 }
 
 fn say(job: &NewJob, why: &str) {

@@ -1,6 +1,7 @@
 //! A store that stands in for a real one, and is away in every way.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use parking_lot::Mutex;
@@ -22,8 +23,17 @@ pub(super) enum Mood {
     LosesReply,
     /// The same, and then it is up.
     LosesOne,
+    /// The same, and then it refuses.
+    LosesThenRefuses,
+    /// It takes all, but only the reply to a call of a single job comes through.
+    Slow,
     Refuses,
+    /// It is up, but the call with this number, counted from 1, takes it a second.
+    SlowAt(usize),
 }
+
+/// The payload of a job that waits no more.
+pub(super) const RUNNING: &str = "running";
 
 /// A store that stands in for a real one: jobs that wait, in the order in which they came.
 pub(super) struct Fake {
@@ -43,12 +53,25 @@ impl Door for Fake {
         let mood = *self.mood.lock();
         match mood {
             Mood::Up => self.take(jobs),
+            Mood::SlowAt(calls) => {
+                *self.mood.lock() = if calls == 1 { Mood::Up } else { Mood::SlowAt(calls - 1) };
+                if calls == 1 {
+                    tokio::time::sleep(Duration::from_secs(1)).await;
+                }
+                self.take(jobs)
+            }
             Mood::Full => Err(StoreError::Full("no room".to_owned())),
             Mood::Silent => std::future::pending().await,
             Mood::Refuses => Err(StoreError::Refused("not you".to_owned())),
-            Mood::LosesReply | Mood::LosesOne => {
+            Mood::Slow if jobs.len() == 1 => self.take(jobs),
+            Mood::LosesReply | Mood::LosesOne | Mood::LosesThenRefuses | Mood::Slow => {
                 self.take(jobs)?;
-                *self.mood.lock() = if mood == Mood::LosesOne { Mood::Up } else { Mood::Full };
+                *self.mood.lock() = match mood {
+                    Mood::LosesOne => Mood::Up,
+                    Mood::LosesThenRefuses => Mood::Refuses,
+                    Mood::Slow => Mood::Slow,
+                    _ => Mood::Full,
+                };
                 Err(StoreError::Unreachable("the reply is lost".to_owned()))
             }
         }
@@ -88,6 +111,9 @@ impl Fake {
                         held.remove(at);
                         held.push(job.clone());
                         Disposition::Replaced
+                    }
+                    (Some(at), OnConflict::Reschedule) if held[at].payload == RUNNING => {
+                        Disposition::Conflict
                     }
                     (Some(_), OnConflict::Reschedule) => Disposition::Rescheduled,
                     (Some(_), OnConflict::Reject) => Disposition::Conflict,

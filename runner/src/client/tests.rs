@@ -9,6 +9,8 @@ use crate::clock::HostClock;
 use crate::job::{Due, OnConflict};
 use crate::names::Name;
 
+mod lost;
+
 /// Clocks that are set by hand, in milliseconds.
 #[derive(Default)]
 struct Hands(AtomicU64);
@@ -95,21 +97,28 @@ async fn what_was_spooled_comes_before_what_is_enqueued_next_with_its_id_and_age
 }
 
 #[tokio::test]
-async fn a_job_whose_reply_was_lost_is_there_once_whatever_it_asks_for() {
-    for on_conflict in [OnConflict::Keep, OnConflict::Replace, OnConflict::Reschedule, OnConflict::Reject] {
-        let world = World::new(Mood::LosesReply, 100);
-        // Somebody else's comes in between: the repeat must not change the order.
-        world.spooled(with_id("mine", "x", on_conflict)).await;
-        world.door.be(Mood::Up);
-        world.door.take(&[with_id("theirs", "y", OnConflict::Keep)]).expect("taken");
-        assert_eq!(world.drain().await, Drained { sent: 1, ..Drained::default() }, "{on_conflict:?}");
-        assert_eq!(world.door.payloads(), ["mine", "theirs"], "{on_conflict:?}");
-    }
-    let world = World::new(Mood::LosesReply, 100);
-    world.spooled(job("no id")).await;
+async fn an_answer_ends_the_count_of_failures_though_nothing_was_drained() {
+    let world = World::new(Mood::Full, 100);
+    world.spooled(NewJob { kind: Name::new("invalid").expect("a name"), ..job("bad") }).await;
     world.door.be(Mood::Up);
-    world.drain().await;
-    assert_eq!(world.door.payloads(), ["no id"]);
+    world.stored(job("x")).await;
+    assert_eq!(world.spool.rest("fake").expect("counts").aside, 1);
+    assert_eq!(world.spool.outlook("fake").expect("known").failures, 0);
+}
+
+#[tokio::test]
+async fn jobs_that_go_one_by_one_stop_when_the_time_is_over() {
+    let world = World::new(Mood::Full, 100);
+    let mut jobs = ["1", "2", "bad", "4", "5", "6", "7"].map(job);
+    jobs[2].kind = Name::new("invalid").expect("a name");
+    world.client.enqueue(&jobs).await.expect("spooled");
+    // The first goes alone, and then two, of which one is bad: the time is over when the other is through.
+    world.door.be(Mood::SlowAt(3));
+    let drained = world.client.drain(Some(monotonic() + Duration::from_millis(900)), false).await;
+    assert_eq!(drained.expect("drained"), Drained { sent: 2, set_aside: 0, left: true });
+    assert_eq!(world.door.payloads(), ["1", "2"]);
+    world.door.be(Mood::Up);
+    assert_eq!(world.drain().await, Drained { sent: 4, set_aside: 1, left: false });
 }
 
 #[tokio::test]
@@ -121,23 +130,6 @@ async fn a_store_that_is_back_within_the_second_needs_no_spool() {
         assert_eq!(world.door.payloads(), ["x"]);
         assert!(!world.spool.exists());
     }
-}
-
-#[tokio::test]
-async fn a_drain_that_dies_after_the_stores_answer_is_repeated_without_harm() {
-    let world = World::new(Mood::Full, 100);
-    for (id, on_conflict) in [("a", OnConflict::Keep), ("b", OnConflict::Reject), ("c", OnConflict::Replace)]
-    {
-        world.spooled(with_id(id, id, on_conflict)).await;
-    }
-    // The reply is lost, and what the drain knew is lost with it.
-    world.door.be(Mood::LosesReply);
-    let died = world.client.drain(None, false).await;
-    assert!(matches!(died, Err(DrainError::Store(StoreError::Unreachable(_)))), "{died:?}");
-    assert_eq!(world.door.payloads(), ["a", "b", "c"]);
-    world.door.be(Mood::Up);
-    assert_eq!(world.drain().await, Drained { sent: 3, ..Drained::default() });
-    assert_eq!(world.door.payloads(), ["a", "b", "c"], "in their first order");
 }
 
 #[tokio::test]
@@ -307,6 +299,9 @@ async fn jobs_for_another_store_wait_for_it_unless_it_is_the_same_by_another_nam
     assert_eq!(world.drain().await.sent, 0);
     let rest = world.spool.rest("fake").expect("counts");
     assert_eq!((rest.waiting, rest.others), (0, vec![("elsewhere".to_owned(), 1)]));
+    let theirs = world.spool.drainer("elsewhere").expect("a lock").expect("free");
+    assert_eq!(world.client.drain(None, true).await, Err(DrainError::Busy), "its own drain is at it");
+    drop(theirs);
     assert_eq!(world.client.drain(None, true).await.expect("drained").sent, 1);
     assert_eq!(world.door.payloads(), ["mine", "other"]);
 }

@@ -4,6 +4,7 @@
 //! file only after the store has answered for it, so that a crash at any moment repeats it under the same id. The file is
 //! opened for each step: it may come, go and be replaced at any time.
 
+use std::collections::BTreeSet;
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
@@ -17,7 +18,8 @@ use sha2::{Digest, Sha256};
 pub use self::errors::SpoolError;
 use self::errors::sql;
 pub use self::list::{SpoolDeleted, SpoolEntry, SpoolRest};
-pub(crate) use self::rows::Waiting;
+use self::rows::IS_ROW;
+pub(crate) use self::rows::{RowKey, Waiting};
 use crate::clock::{HostClock, SystemClock};
 use crate::job::NewJob;
 
@@ -70,9 +72,13 @@ pub(crate) struct Outlook {
     pub(crate) resting: bool,
 }
 
-/// The right to take the jobs for one store out of the spool: one process has it, until it drops this or ends.
+/// The right to take the jobs for some stores out of the spool: one process has it, until it drops this or ends.
 #[derive(Debug)]
-pub(crate) struct Drainer(#[allow(dead_code, reason = "it holds the lock")] File);
+pub(crate) struct Drainer {
+    stores: Vec<String>,
+    #[allow(dead_code, reason = "they hold the locks")]
+    locks: Vec<File>,
+}
 
 impl Spool {
     /// The spool in this folder. Folder and file are made when the first job comes.
@@ -173,6 +179,28 @@ impl Spool {
 
     /// The right to take jobs for a store out; `None` while another process has it.
     pub(crate) fn drainer(&self, store: &str) -> Result<Option<Drainer>, SpoolError> {
+        self.drainer_of(vec![store.to_owned()])
+    }
+
+    /// The same for this store and all for which jobs wait now; `None` while another process has it for one of them.
+    pub(crate) fn drainer_of_all(&self, store: &str) -> Result<Option<Drainer>, SpoolError> {
+        let mut stores: BTreeSet<String> = self.rest(store)?.others.into_iter().map(|(of, _)| of).collect();
+        stores.insert(store.to_owned());
+        self.drainer_of(stores.into_iter().collect())
+    }
+
+    fn drainer_of(&self, stores: Vec<String>) -> Result<Option<Drainer>, SpoolError> {
+        let mut locks = Vec::with_capacity(stores.len());
+        for store in &stores {
+            match self.lock(store)? {
+                Some(lock) => locks.push(lock),
+                None => return Ok(None),
+            }
+        }
+        Ok(Some(Drainer { stores, locks }))
+    }
+
+    fn lock(&self, store: &str) -> Result<Option<File>, SpoolError> {
         let name: String = Sha256::digest(store)[..6].iter().map(|byte| format!("{byte:02x}")).collect();
         let path = self.dir.join(format!("spool-{name}.lock"));
         let failed = |error: io::Error| SpoolError::Unusable(format!("{}: {error}", path.display()));
@@ -189,23 +217,27 @@ impl Spool {
             opened => opened.map_err(failed)?,
         };
         match file.try_lock() {
-            Ok(()) => Ok(Some(Drainer(file))),
+            Ok(()) => Ok(Some(file)),
             Err(TryLockError::WouldBlock) => Ok(None),
             Err(TryLockError::Error(error)) => Err(failed(error)),
         }
     }
 
-    /// The next jobs for a store, in order, as many as one call of it takes. Those for any store when none is named.
-    pub(crate) fn next(&self, _: &Drainer, store: Option<&str>) -> Result<Vec<Waiting>, SpoolError> {
-        let found = self.read(|tx| rows::next(tx, store, &*self.options.clock).map_err(sql(self)));
+    /// The next jobs, in order, at most `most` and no more than one call of a store takes.
+    pub(crate) fn next(&self, drainer: &Drainer, most: usize) -> Result<Vec<Waiting>, SpoolError> {
+        let clock = &*self.options.clock;
+        let found = self.read(|tx| rows::next(tx, &drainer.stores, most, clock).map_err(sql(self)));
         found.map(Option::unwrap_or_default)
     }
 
-    /// Notes that a store may have these from now on.
-    pub(crate) fn unsure(&self, _: &Drainer, places: &[u64]) -> Result<(), SpoolError> {
+    /// Notes that a store may have these from now on, or, without `unsure`, that it has not.
+    pub(crate) fn unsure(&self, _: &Drainer, keys: &[RowKey], unsure: bool) -> Result<(), SpoolError> {
         let note = |tx: &Transaction<'_>| {
-            for place in places {
-                tx.execute("UPDATE jobs SET unsure = 1 WHERE place = ?1", [place]).map_err(sql(self))?;
+            for key in keys {
+                let note = format!("UPDATE jobs SET unsure = {unsure} WHERE {IS_ROW}");
+                tx.prepare_cached(&note)
+                    .and_then(|mut note| note.execute(key.params()))
+                    .map_err(sql(self))?;
             }
             Ok(())
         };
@@ -216,15 +248,23 @@ impl Spool {
     pub(crate) fn settle(
         &self,
         _: &Drainer,
-        done: &[u64],
-        refused: &[(u64, String)],
+        done: &[RowKey],
+        refused: &[(RowKey, String)],
     ) -> Result<(), SpoolError> {
         let settle = |tx: &Transaction<'_>| {
-            for place in done {
-                tx.execute("DELETE FROM jobs WHERE place = ?1", [place]).map_err(sql(self))?;
+            for key in done {
+                let take = format!("DELETE FROM jobs WHERE {IS_ROW}");
+                tx.prepare_cached(&take)
+                    .and_then(|mut take| take.execute(key.params()))
+                    .map_err(sql(self))?;
             }
-            for (place, why) in refused {
-                tx.execute("UPDATE jobs SET aside = ?2 WHERE place = ?1", (place, why)).map_err(sql(self))?;
+            for (key, why) in refused {
+                let (place, store, queue, id, source) = key.params();
+                tx.execute(
+                    &format!("UPDATE jobs SET aside = ?6 WHERE {IS_ROW}"),
+                    (place, store, queue, id, source, why),
+                )
+                .map_err(sql(self))?;
             }
             Ok(())
         };

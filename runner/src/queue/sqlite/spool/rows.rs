@@ -1,24 +1,49 @@
 //! A job in the spool's table, there and back.
 
-use rusqlite::{Row, Transaction};
+use std::fmt::Write as _;
+
+use rusqlite::{Row, Transaction, params_from_iter};
 
 use crate::clock::HostClock;
-use crate::job::{AGE_MS_MAX, Due, NewJob};
+use crate::job::{AGE_MS_MAX, Due, NewJob, OnConflict};
 use crate::names::{JobId, Name};
 use crate::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX};
 
 /// What a job counts for beyond its payload and texts, in bytes.
 const ROW_COST: usize = 256;
 
+/// Which row a job is. Its place alone would do but for a file that is replaced meanwhile: another job has the place there.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) struct RowKey {
+    place: u64,
+    store: String,
+    queue: String,
+    id: String,
+    source: String,
+}
+
+/// The condition that only this row meets, as parameters 1 to 5.
+pub(super) const IS_ROW: &str = "place = ?1 AND store = ?2 AND queue = ?3 AND id = ?4 AND source = ?5";
+
+impl RowKey {
+    /// The parameters of [`IS_ROW`].
+    pub(super) fn params(&self) -> (u64, &str, &str, &str, &str) {
+        (self.place, &self.store, &self.queue, &self.id, &self.source)
+    }
+}
+
 /// A job that waits for its store.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Waiting {
-    /// Where in the order it is.
-    pub(crate) place: u64,
+    /// Which row it is.
+    pub(crate) key: RowKey,
     /// The job, with its id and its age; what is wrong with the row otherwise.
     pub(crate) job: Result<NewJob, String>,
     /// Whether the store may have it already.
     pub(crate) unsure: bool,
+    /// The sources of later jobs of its queue and id that want more than `keep` and that the store may have: one of them may
+    /// have taken the place of this one there.
+    pub(crate) later: Vec<String>,
 }
 
 /// What a job counts for, in bytes.
@@ -75,29 +100,55 @@ pub(super) fn insert(
     .map(drop)
 }
 
-/// The next jobs for a store (for any when none is named), as many as one call of it takes.
+/// The next jobs for these stores, at most `most`, and no more than one call of a store takes.
 pub(super) fn next(
     tx: &Transaction<'_>,
-    store: Option<&str>,
+    stores: &[String],
+    most: usize,
     clock: &dyn HostClock,
 ) -> rusqlite::Result<Vec<Waiting>> {
-    let mut statement = tx.prepare(match store {
-        Some(_) => "SELECT * FROM jobs WHERE store = ?1 AND aside IS NULL ORDER BY place LIMIT ?2",
-        None => "SELECT * FROM jobs WHERE ?1 IS NULL AND aside IS NULL ORDER BY place LIMIT ?2",
-    })?;
-    let mut rows = statement.query((store, BATCH_MAX))?;
+    // For one store the index has them in order. For several it has not: then the order is gone through.
+    let mut of = if stores.len() == 1 { "store IN (?" } else { "+store IN (?" }.to_owned();
+    for _ in 1..stores.len() {
+        of.push_str(", ?");
+    }
+    let most = most.min(BATCH_MAX);
+    // Writing to a string does not fail.
+    let _ = write!(of, ") AND aside IS NULL ORDER BY place LIMIT {most}");
+    let mut statement = tx.prepare(&format!("SELECT * FROM jobs WHERE {of}"))?;
+    let mut rows = statement.query(params_from_iter(stores))?;
     let (mut batch, mut bytes) = (Vec::new(), 0);
     while let Some(row) = rows.next()? {
-        let waiting =
-            Waiting { place: row.get("place")?, job: job_of(row, clock)?, unsure: row.get("unsure")? };
-        bytes += waiting.job.as_ref().map_or(0, |job| job.payload.len());
+        let key = RowKey {
+            place: row.get("place")?,
+            store: row.get("store")?,
+            queue: row.get("queue")?,
+            id: row.get("id")?,
+            source: row.get("source")?,
+        };
+        let job = job_of(row, clock)?;
+        bytes += job.as_ref().map_or(0, |job| job.payload.len());
         // A larger payload travels alone.
         if !batch.is_empty() && bytes > BATCH_PAYLOAD_BYTES_MAX {
             break;
         }
-        batch.push(waiting);
+        let later = match &job {
+            Ok(job) if job.on_conflict != OnConflict::Keep => later(tx, &key)?,
+            _ => Vec::new(),
+        };
+        batch.push(Waiting { key, job, unsure: row.get("unsure")?, later });
     }
     Ok(batch)
+}
+
+/// As [`Waiting::later`]. What one call has brought in is no more than a batch.
+fn later(tx: &Transaction<'_>, key: &RowKey) -> rusqlite::Result<Vec<String>> {
+    let mut statement = tx.prepare_cached(
+        "SELECT source FROM jobs WHERE id = ?1 AND queue = ?2 AND place > ?3 AND unsure AND aside IS NULL \
+         AND on_conflict <> 'keep' ORDER BY place LIMIT ?4",
+    )?;
+    let rows = statement.query_map((&key.id, &key.queue, key.place, BATCH_MAX), |row| row.get(0))?;
+    rows.collect()
 }
 
 /// The job of a row; what is wrong where somebody has changed it by hand.

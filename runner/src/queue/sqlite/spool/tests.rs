@@ -6,6 +6,7 @@ use rusqlite::Connection;
 use super::*;
 use crate::job::{AGE_MS_MAX, Due, OnConflict, Priority};
 use crate::names::{JobId, Name};
+use crate::queue::BATCH_MAX;
 
 /// A machine that is booted and set by hand: wall clock and time since the boot in milliseconds.
 struct Hands {
@@ -36,7 +37,7 @@ fn job(id: &str, payload: &[u8]) -> NewJob {
 
 fn ids(spool: &Spool, store: &str) -> Vec<String> {
     let drainer = spool.drainer(store).expect("a lock").expect("free");
-    let next = spool.next(&drainer, Some(store)).expect("jobs");
+    let next = spool.next(&drainer, BATCH_MAX).expect("jobs");
     next.into_iter().map(|w| w.job.expect("whole").id.expect("an id").to_string()).collect()
 }
 
@@ -59,7 +60,7 @@ fn a_job_comes_out_as_it_went_in() {
     let plain = NewJob { due: Due::In(5), ..job("p", b"") };
     assert_eq!(spool.append("s", &[full.clone(), plain.clone()], true, false), Ok(2));
     let drainer = spool.drainer("s").expect("a lock").expect("free");
-    let mut out = spool.next(&drainer, Some("s")).expect("jobs");
+    let mut out = spool.next(&drainer, BATCH_MAX).expect("jobs");
     for waiting in &mut out {
         assert!(waiting.unsure);
         waiting.job.as_mut().expect("whole").age_ms = 0;
@@ -85,7 +86,7 @@ fn nothing_is_taken_over_the_bounds_and_what_is_settled_makes_room() {
     assert!(spool.append("s", &[job("4", b"")], false, false).is_err());
     assert_eq!(ids(&spool, "s"), ["1", "2"]);
     let drainer = spool.drainer("s").expect("a lock").expect("free");
-    let first = spool.next(&drainer, Some("s")).expect("jobs")[0].place;
+    let first = spool.next(&drainer, BATCH_MAX).expect("jobs")[0].key.clone();
     spool.settle(&drainer, &[first], &[]).expect("settled");
     assert_eq!(spool.append("s", &[job("4", b"")], false, false), Ok(2));
     // Another process, with more room.
@@ -105,13 +106,13 @@ fn the_file_gives_its_room_back() {
     assert!(size() > 2_000_000);
     let drainer = spool.drainer("s").expect("a lock").expect("free");
     loop {
-        let batch = spool.next(&drainer, Some("s")).expect("jobs");
+        let batch = spool.next(&drainer, BATCH_MAX).expect("jobs");
         assert!(batch.len() <= 2, "256 KiB a batch");
         if batch.is_empty() {
             break;
         }
-        let places: Vec<u64> = batch.iter().map(|w| w.place).collect();
-        spool.settle(&drainer, &places, &[]).expect("settled");
+        let keys: Vec<RowKey> = batch.into_iter().map(|w| w.key).collect();
+        spool.settle(&drainer, &keys, &[]).expect("settled");
     }
     assert!(size() < 100_000, "{}", size());
 }
@@ -125,7 +126,7 @@ fn ages_count_by_the_boot_and_after_another_by_the_wall_clock_never_below_zero()
     spool.append("s", &[job("1", b"")], false, false).expect("room");
     let age = || {
         let drainer = spool.drainer("s").expect("a lock").expect("free");
-        spool.next(&drainer, Some("s")).expect("jobs")[0].job.as_ref().expect("whole").age_ms
+        spool.next(&drainer, BATCH_MAX).expect("jobs")[0].job.as_ref().expect("whole").age_ms
     };
     let set = |wall: u64, boot: u64, id| {
         hands.wall.store(wall, Relaxed);
@@ -140,7 +141,7 @@ fn ages_count_by_the_boot_and_after_another_by_the_wall_clock_never_below_zero()
     spool.append("t", &[older], false, false).expect("room");
     set(1_060_000, 3_000, "second");
     let drainer = spool.drainer("t").expect("a lock").expect("free");
-    let ages = spool.next(&drainer, Some("t")).expect("jobs")[0].job.as_ref().expect("whole").age_ms;
+    let ages = spool.next(&drainer, BATCH_MAX).expect("jobs")[0].job.as_ref().expect("whole").age_ms;
     assert_eq!(ages, 8_000, "it was old when it came");
     assert_eq!(spool.list(1, 1).expect("a list")[0].accepted_ms, 1_053_000);
     set(400_000, 2_000, "second");
@@ -217,7 +218,7 @@ fn a_row_that_somebody_has_spoilt_is_told_from_the_others() {
     let stranger = Connection::open(spool.path()).expect("a database");
     stranger.execute("UPDATE jobs SET kind = 'a b' WHERE id = '1'", []).expect("spoilt");
     let drainer = spool.drainer("s").expect("a lock").expect("free");
-    let next = spool.next(&drainer, Some("s")).expect("jobs");
+    let next = spool.next(&drainer, BATCH_MAX).expect("jobs");
     assert!(next[0].job.is_err() && next[1].job.is_ok());
 }
 
@@ -248,4 +249,47 @@ fn many_at_once_lose_nothing_and_stay_in_bounds() {
         let expected: Vec<String> = (0..own.len()).map(|n| format!("{thread}-{n}")).collect();
         assert!(own.into_iter().eq(&expected), "in the order of each");
     }
+}
+
+#[test]
+fn what_is_settled_in_a_file_that_was_replaced_is_no_other_job() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let spool = Spool::new(dir.path(), SpoolOptions::default());
+    let sent = [job("1", b""), job("2", b""), job("3", b"")];
+    spool.append("s", &sent, false, false).expect("room");
+    let drainer = spool.drainer("s").expect("a lock").expect("free");
+    let keys: Vec<RowKey> =
+        spool.next(&drainer, BATCH_MAX).expect("jobs").into_iter().map(|w| w.key).collect();
+    std::fs::remove_file(spool.path()).expect("gone");
+    let marked = NewJob { source: "another".to_owned(), ..job("2", b"") };
+    let elsewhere = NewJob { queue: Name::new("q").expect("a name"), ..job("3", b"") };
+    spool.append("s", &[job("new", b""), marked, elsewhere], false, false).expect("room");
+    spool.unsure(&drainer, &keys, true).expect("noted");
+    spool.settle(&drainer, &keys[..2], &[(keys[2].clone(), "no".to_owned())]).expect("settled");
+    let left = spool.next(&drainer, BATCH_MAX).expect("jobs");
+    assert_eq!(left.len(), 3);
+    assert!(left.iter().all(|waiting| !waiting.unsure));
+}
+
+#[test]
+fn who_takes_all_out_keeps_others_from_it_and_leaves_what_came_for_a_new_store() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let spool = Spool::new(dir.path(), SpoolOptions::default());
+    spool.append("t", &[job("1", b"")], false, false).expect("room");
+    spool.append("s", &[job("2", b"")], false, false).expect("room");
+    let all = spool.drainer_of_all("s").expect("locks").expect("free");
+    for store in ["s", "t"] {
+        assert!(spool.drainer(store).expect("a lock").is_none(), "{store}");
+    }
+    spool.append("u", &[job("3", b"")], false, false).expect("room");
+    spool.append("t", &[job("4", b"")], false, false).expect("room");
+    let next = spool.next(&all, BATCH_MAX).expect("jobs");
+    let next: Vec<_> =
+        next.into_iter().map(|w| w.job.expect("whole").id.expect("an id").to_string()).collect();
+    assert_eq!(next, ["1", "2", "4"]);
+    drop(all);
+    let one = spool.drainer("t").expect("a lock").expect("free");
+    assert!(spool.drainer_of_all("s").expect("locks").is_none());
+    drop(one);
+    assert!(spool.drainer("s").expect("a lock").is_some(), "no lock is left behind");
 }
