@@ -54,13 +54,7 @@ fn ledger(ctx: &Context, work: Work) -> Result<Worked, Failure> {
         hex
     });
     let runner = std::env::var("LEDGER_RUNNER").unwrap_or_default();
-    let name = format!(
-        "{}~{}~{runner}~{}~{nonce}~{}",
-        work.key,
-        ctx.attempt(),
-        micros(ctx)?,
-        ctx.id()
-    );
+    let name = format!("{}~{}~{runner}~{}~{nonce}~{}", work.key, ctx.attempt(), micros(ctx)?, ctx.id());
     let mut record = File::create_new(format!("/ledger/{name}"))?;
     let (began, span) = (Instant::now(), Duration::from_millis(work.ms));
     if work.spin {
