@@ -164,6 +164,8 @@ impl Books<'_> {
         let key = format!("{}+", order.key);
         match (parent.is_some_and(|parent| parent["state"] == "completed"), child) {
             (true, None) => self.complain(format!("{key}: its parent has completed, and it is not there")),
+            // A runner had the child in hand when the store forgot both, and brought it back.
+            (false, Some(_)) if parent.is_none() && self.ledger.may_be_forgotten(order) => {}
             (false, Some(_)) => self.complain(format!("{key} is there, and its parent has not completed")),
             _ => {}
         }
