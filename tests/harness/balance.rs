@@ -92,7 +92,11 @@ fn compare(ledger: &Ledger, records: &[Value]) -> (Balance, Vec<String>) {
     let mut held: HashMap<String, &Value> = HashMap::new();
     for record in records {
         let key = key_of(record);
-        if let Some(other) = held.insert(key.clone(), record) {
+        // A parent whose end the store has lost ends again, and has another child beside one that a runner had in hand.
+        let child_again = key.ends_with('+') && ledger.was_cut();
+        if let Some(other) = held.insert(key.clone(), record)
+            && !child_again
+        {
             books.complain(format!("{key} is there twice: {} and {}", other["id"], record["id"]));
         }
     }

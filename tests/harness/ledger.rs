@@ -220,6 +220,11 @@ impl Ledger {
         lock(&self.cuts).push((since_us, killed_us));
     }
 
+    /// Whether the store was ever killed and had lost what it was told.
+    pub fn was_cut(&self) -> bool {
+        !lock(&self.cuts).is_empty()
+    }
+
     /// Whether the store may have lost this order with its last moments.
     pub fn may_be_forgotten(&self, order: &Order) -> bool {
         lock(&self.cuts)
