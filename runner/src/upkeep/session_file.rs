@@ -239,8 +239,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let kept = KeptFile::new(dir.path(), &id("mine"));
         let there = |store: &str| folder(dir.path(), store).join("mine.session").exists();
-        kept.keep("store1");
-        assert!(there("store1"));
+        for again in ["a file", "the same file"] {
+            kept.keep("store1");
+            assert!(there("store1"), "{again}");
+        }
         kept.keep("store2");
         assert!(!there("store1") && there("store2"));
         kept.leave();
