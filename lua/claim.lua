@@ -5,8 +5,8 @@
 -- ARGV  session, first token, due_max, ahead_max, look_ahead_ms, suspect (1 or 0), bytes_max, the session's beat as it was told last,
 --       then for each lane: queue, kind, and of its kind `max_attempts`, or `max_attempts weight kind_max attempts_cap` where
 --       that says more: attempts of jobs that do not say, turns (1), most jobs in this claim (-), most attempts of any job (-)
--- Returns { now_us, next due_ms or '', damaged, the session's beat or 0, then for each job: record id, record, `attempt
---       max_attempts crashes due_ms` }, in the order in which they should start, those that are due first.
+-- Returns { now_us, next due_ms or '', damaged, the session's beat or 0, then for each job: record id, record, lease (see
+--       includes/lease.lua) }, in the order in which they should start, those that are due first.
 --
 -- Takes nothing for a session with a lower beat than it was told, or none: the store has gone back in time, or others took the session
 -- for lost. What waits here may run in its hand. A claim that takes jobs is a beat: it shows when it is lost.
@@ -14,6 +14,9 @@
 -- by their weights, and the lanes of a kind alike. Records of more than bytes_max in all are cut; a larger one travels alone (rule 6).
 -- A member that is none of ours or has a due time of 0 or below goes to the dirt, one without a
 -- record to the orphans. An index that is none is passed over, so that it stops no other lane.
+--
+-- What is done for each job is written for speed, which is that of all jobs: one concatenation, no pattern where a
+-- comparison does, no table of its own.
 --- @include globals
 --- @include clock
 --- @include stage
@@ -30,7 +33,11 @@ local lanes, queues = {}, {}
 for i = 1, (#ARGV - ARGS) / PER_LANE do
   local at = ARGS + PER_LANE * (i - 1)
   local queue, kind = ARGV[at + 1], ARGV[at + 2]
-  local lane = { queue = queue, kind = kind, words = queue .. ' ' .. kind, max = ARGV[at + 3], claimed = 0 }
+  local lane = {
+    queue = queue, kind = kind, words = queue .. ' ' .. kind, max = ARGV[at + 3], claimed = 0,
+    -- How a record begins that says nothing of its attempts.
+    head = '\31' .. queue .. '\31' .. (kind == queue and '' or kind) .. '\31',
+  }
   if string.find(lane.max, ' ', 1, true) then
     local max, turns, room, cap = string.match(lane.max, '^(%d+) (%d+) (%S+) (%S+)$')
     lane.max, lane.turns, lane.room, lane.cap = max, tonumber(turns), tonumber(room), tonumber(cap)
@@ -51,7 +58,9 @@ for i, paused in ipairs(redis.call('SMISMEMBER', PAUSED, unpack(queues))) do
 end
 
 -- Entries that may be claimed, in the order in which they should start; one entry is one place in each list.
-local from_lane, from_key, members, dues = {}, {}, {}, {}
+local from_lane, from_part, members, dues = {}, {}, {}, {}
+-- Of an index, by key: how many of its first entries are among them, while they are its first without a gap; else false.
+local first_of = {}
 
 -- The kinds of the open lanes, in the order of the request, with their lanes. `room` is nil where a kind has no bound.
 local kinds, by_kind, weighted = {}, {}, false
@@ -133,9 +142,38 @@ local function in_turns(lists)
   return all
 end
 
+-- Adds entries of one part of a lane: members and due times in turns.
+local function add(lane, part, found)
+  local n = #members
+  for i = 1, #found, 2 do
+    n = n + 1
+    from_lane[n], from_part[n], members[n], dues[n] = lane, part, found[i], found[i + 1]
+  end
+end
+
+-- Adds those of several lanes, in turns.
+local function add_in_turns(part, lists)
+  local turns = {}
+  for i, kind in ipairs(kinds) do
+    local of_kind = {}
+    for _, lane in ipairs(kind.lanes) do
+      local found, list = lists[lane] or {}, {}
+      for at = 1, #found, 2 do
+        list[#list + 1] = { lane, found[at], found[at + 1] }
+      end
+      of_kind[#of_kind + 1] = list
+    end
+    turns[i] = in_turns(of_kind)
+    turns[i].weight = kind.weight
+  end
+  for _, entry in ipairs(in_turns(turns)) do
+    add(entry[1], part, { entry[2], entry[3] })
+  end
+end
+
 -- Adds up to `want` entries between two due times from one part of all lanes, in turns; how many.
 local function fair(part, from, to, want)
-  local lists, open = {}, {}
+  local lists, open, filled = {}, {}, {}
   for _, kind in ipairs(kinds) do
     kind.open = kind.lanes
     if kind.room ~= 0 then
@@ -143,11 +181,16 @@ local function fair(part, from, to, want)
     end
   end
   local function take_of_lane(lane, ask)
-    local list = lists[lane] or {}
-    lists[lane] = list
-    local found = entries('ZRANGEBYSCORE', lane[part], from, to, 'WITHSCORES', 'LIMIT', #list, ask)
-    for i = 1, #found, 2 do
-      list[#list + 1] = { lane = lane, member = found[i], due = found[i + 1] }
+    local list = lists[lane]
+    local found = entries('ZRANGEBYSCORE', lane[part], from, to, 'WITHSCORES', 'LIMIT', list and #list / 2 or 0, ask)
+    if not list then
+      lists[lane] = found
+      filled[#filled + 1] = #found > 0 and lane or nil
+    else
+      local at = #list
+      for i = 1, #found do
+        list[at + i] = found[i]
+      end
     end
     return #found / 2
   end
@@ -157,18 +200,16 @@ local function fair(part, from, to, want)
     kind.room = kind.room and kind.room - taken
     return taken
   end)
-  local turns = {}
-  for i, kind in ipairs(got > 0 and kinds or {}) do
-    local of_kind = {}
-    for _, lane in ipairs(kind.lanes) do
-      of_kind[#of_kind + 1] = lists[lane]
+  for lane, list in pairs(lists) do
+    local key = lane[part]
+    if #list > 0 then
+      first_of[key] = from == '-inf' and first_of[key] == nil and #list / 2
     end
-    turns[i] = in_turns(of_kind)
-    turns[i].weight = kind.weight
   end
-  for _, entry in ipairs(in_turns(turns)) do
-    local n = #members + 1
-    from_lane[n], from_key[n], members[n], dues[n] = entry.lane, entry.lane[part], entry.member, entry.due
+  if #filled == 1 then
+    add(filled[1], part, lists[filled[1]])
+  elseif got > 0 then
+    add_in_turns(part, lists)
   end
   return got
 end
@@ -186,45 +227,78 @@ for part = 1, 3 do
   left = left - fair(part, '(' .. NOW_TEXT, digits(NOW_MS + look_ahead_ms), left)
 end
 
+-- What leaves an index: the first so many where those are all that leave it, which is cheaper than each by name.
+local leaving, left_out = {}, {}
+local function leave(n)
+  local key = from_lane[n][from_part[n]]
+  local list = leaving[key]
+  if not list then
+    list = {}
+    leaving[key] = list
+  end
+  list[#list + 1] = members[n]
+end
+
 -- An entry that is not a job's: out of the index, kept for people to look at.
 local function set_aside(n, where)
+  local lane = from_lane[n]
   damaged = damaged + 1
-  zrem(from_key[n], members[n])
-  zadd(where, NOW_TEXT, from_lane[n].queue .. ':' .. from_lane[n].kind .. ' ' .. dues[n] .. ' ' .. members[n])
+  leave(n)
+  zadd(where, NOW_TEXT, lane.queue .. ':' .. lane.kind .. ' ' .. dues[n] .. ' ' .. members[n])
 end
 
 local record_max = tonumber(redis.call('HGET', META, 'record_max') or '0')
 local bounded = #members * record_max > bytes_max
-local places, rids, attempts, crashes, bytes = {}, {}, {}, {}, 0
+local places, rids, bytes = {}, {}, 0
+local byte, match, sub = string.byte, string.match, string.sub
 for n, member in ipairs(members) do
-  local rid, attempt, crashed = member_parse(member)
-  if not rid or tonumber(dues[n]) <= 0 then
+  local rid = #member == 14 and member or member_parse(member)
+  -- A positive number begins with a digit from 1 on, or is small.
+  if not rid or (byte(dues[n]) <= 48 and tonumber(dues[n]) <= 0) then
     set_aside(n, DIRT)
   else
     bytes = bytes + (bounded and redis.call('HSTRLEN', JOBS, rid) or 0)
     if bytes > bytes_max and #rids > 0 then
+      for rest = n, #members do
+        left_out[from_lane[rest][from_part[rest]]] = true
+      end
       break
     end
     local k = #rids + 1
-    places[k], rids[k], attempts[k], crashes[k] = n, rid, attempt + 1, crashed
+    places[k], rids[k] = n, rid
   end
 end
 
 -- attempts and id of a record; the two others are its lane's, its priority is among its options.
 local RECORD = '^(%d*)\31[^\31]*\31[^\31]*\31([^\31]*)\31%w+\31%w*\31p?([hl]?)'
+-- The same of one with a made id, from behind its lane on.
+local PLAIN = '^\30%w*\31%w+\31%w*\31()'
+local PRIORITIES = { 'h', 'n', 'l' }
+local lengths = {}
+local function length_text(length)
+  local text = digits(length)
+  lengths[length] = text
+  return text
+end
 local reply = { NOW_US, '', '0', '0' }
 local running = stage(RUNNING, 'hash').set
-local claimed = 0
+local claimed, filled, shown = 0, #running, #reply
+local whose, since = session .. ' ', ' ' .. NOW_TEXT .. ' '
 for k, record in ipairs(hmget(JOBS, rids)) do
   local n, rid = places[k], rids[k]
-  local max, id, priority = nil, nil, nil
+  local lane, part, member, max, id, priority = from_lane[n], from_part[n], members[n], nil, nil, nil
   if record then
-    max, id, priority = string.match(record, RECORD)
+    local head = lane.head
+    if sub(record, 1, #head) == head and match(record, PLAIN, #head + 1) then
+      max, id, priority = '', '', PRIORITIES[part]
+    end
+    if not priority then
+      max, id, priority = match(record, RECORD)
+    end
   end
   if not max then
     set_aside(n, ORPHANS)
   else
-    local lane, member = from_lane[n], members[n]
     if max == '' then
       max = lane.max
     end
@@ -234,18 +308,30 @@ for k, record in ipairs(hmget(JOBS, rids)) do
     if priority == '' then
       priority = 'n'
     end
-    if string.sub(id, 1, 1) == '\30' then
+    if byte(id) == 30 then
       id = ''
     end
-    local numbers = attempts[k] .. ' ' .. max .. ' ' .. crashes[k] .. ' ' .. dues[n]
-    zrem(from_key[n], member)
-    running[#running + 1] = rid
-    running[#running + 1] = session .. ' ' .. digits(first_token + claimed) .. ' ' .. numbers .. ' ' .. string.sub(member, 1, 14)
-      .. ' ' .. NOW_TEXT .. ' ' .. member .. ' ' .. lane.words .. ' ' .. priority .. ' ' .. #record .. ' ' .. id
+    local first, crashes = '1', '0'
+    if member ~= rid then
+      local _, attempts, crashed = member_parse(member)
+      first, crashes = digits(attempts + 1), digits(crashed)
+    end
+    local length = #record
+    local lease = whose .. string.format('%d', first_token + claimed) .. ' ' .. first .. ' ' .. max .. ' ' .. crashes .. ' ' .. dues[n] .. ' '
+      .. sub(member, 1, 14) .. since .. member .. ' ' .. lane.words .. ' ' .. priority .. ' ' .. (lengths[length] or length_text(length)) .. ' ' .. id
+    leave(n)
+    running[filled + 1], running[filled + 2] = rid, lease
+    filled = filled + 2
     lane.claimed, lane.of.claimed = lane.claimed + 1, lane.of.claimed + 1
-    local at = #reply
-    reply[at + 1], reply[at + 2], reply[at + 3] = rid, record, numbers
-    claimed = claimed + 1
+    reply[shown + 1], reply[shown + 2], reply[shown + 3] = rid, record, lease
+    shown, claimed = shown + 3, claimed + 1
+  end
+end
+for key, list in pairs(leaving) do
+  if first_of[key] and not left_out[key] and first_of[key] == #list then
+    stage(key, 'zset').first = #list
+  else
+    stage(key, 'zset').del = list
   end
 end
 if claimed > 0 then

@@ -161,21 +161,22 @@ local function trim_done(batch)
   if over <= 0 and bytes <= bytes_max then
     return
   end
-  local dropped = 0
+  local dropped, gone = 0, 0
+  local jobs, pasts, match = stage(JOBS, 'hash').del, stage(PAST, 'hash').del, string.match
+  local n = #jobs
   for _, member in ipairs(redis.call('ZRANGE', batch.key, 0, math.min(2 * batch.added + 9, CHUNK - 1))) do
     if over <= 0 and bytes <= bytes_max then
       break
     end
-    local rid, size, expire, rest = string.match(member, '^(%d+):(%d+):(%d+)(:?)')
+    local rid, size, expire, rest = match(member, '^(%d+):(%d+):(%d+)(:?)')
     size = tonumber(size) or 0
     if batch.state == 'd' and rid and tonumber(expire) > NOW_MS then
       batch.dropped = batch.dropped + 1
     end
-    bytes, dropped, over = bytes - size, dropped + size, over - 1
-    zrem(batch.key, member)
+    bytes, dropped, over, gone = bytes - size, dropped + size, over - 1, gone + 1
     if rid then
-      hdel(JOBS, rid)
-      hdel(PAST, rid)
+      n = n + 1
+      jobs[n], pasts[#pasts + 1] = rid, rid
       drop_logs(rid)
     end
     if rest == ':' then
@@ -183,6 +184,8 @@ local function trim_done(batch)
       batch.ids = batch.ids + drop_id(batch.queue, entry.id, rid, batch.state, entry.due or '0', entry.forget or '0')
     end
   end
+  -- The oldest, all that leave the index in this step.
+  stage(batch.key, 'zset').first = gone > 0 and gone or nil
   hincr(SIZES, name, -dropped)
   count_dropped(batch)
 end

@@ -82,6 +82,9 @@ local function flush()
     end
   end
   for _, s in ipairs(stages) do
+    if s.first then
+      redis.call('ZREMRANGEBYRANK', s.key, 0, s.first - 1)
+    end
     chunked(s.type == 'hash' and 'HDEL' or 'ZREM', s.key, s.del)
     chunked(s.type == 'hash' and 'HSET' or 'ZADD', s.key, s.set)
     for field, number in pairs(s.add) do

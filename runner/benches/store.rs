@@ -186,6 +186,7 @@ async fn claim_and_settle(store: &impl Store, count: usize, batch: usize) {
                 retention: Retention::FINISHED,
                 id_memory: IdMemory::default(),
                 effects: None,
+                receipt: job.receipt,
             })
             .collect();
         store.settle(&settlements).await.expect("settled");

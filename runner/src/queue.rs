@@ -8,6 +8,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use async_trait::async_trait;
+use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc;
 
@@ -170,6 +171,9 @@ pub struct ClaimedJob {
     pub crashes: u32,
     /// When it may start, in milliseconds since 1970.
     pub due_ms: u64,
+    /// What the store wants back with the outcome, and only the store can read; may be empty. Settling is the faster for it, and
+    /// otherwise the same without.
+    pub receipt: Bytes,
 }
 
 /// The right to write what becomes of a claimed job.
@@ -234,6 +238,8 @@ pub struct Settlement {
     pub id_memory: IdMemory,
     /// What becomes true together with a completion (rule 12), and is dropped with any other outcome.
     pub effects: Option<Box<Effects>>,
+    /// What came with the claim, as it came ([`ClaimedJob::receipt`]); empty where nothing did.
+    pub receipt: Bytes,
 }
 
 impl Settlement {

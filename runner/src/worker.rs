@@ -10,6 +10,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed, Ordering::SeqC
 use std::time::Duration;
 
 use arc_swap::ArcSwap;
+use bytes::Bytes;
 use tokio::sync::{Notify, mpsc, watch};
 
 use crate::clock::{ClockTracker, Monotonic, StoreClock, monotonic};
@@ -20,6 +21,7 @@ use crate::sandbox::{JobLog, Limits, Sandbox, Stop, StopSignal};
 use crate::vitals::{Vital, Vitals};
 
 mod claims;
+mod drains;
 mod hand;
 mod lanes;
 mod logs;
@@ -36,11 +38,13 @@ mod waiting;
 mod witness;
 
 pub(crate) use hand::Hand;
+use drains::Drains;
 use hand::{Claim, InHand, Moment, Running};
 pub use onlooker::Onlooker;
 pub(crate) use outage::{Outage, Pace};
 pub(crate) use policy::{Attempt, decide};
 use restore::Memory;
+use run_job::Slot;
 use shortage::Shortage;
 use waiting::Ended;
 
@@ -80,7 +84,7 @@ pub struct Worker {
     pub(crate) store: Arc<dyn Store>,
     pub(crate) registry: Registry,
     pub(crate) sandbox: Arc<Sandbox>,
-    guests: tokio::runtime::Handle,
+    drains: Arc<Drains<Slot>>,
     io: tokio::runtime::Handle,
     pub(crate) hand: Hand,
     clock: parking_lot::Mutex<ClockTracker>,
@@ -145,7 +149,7 @@ impl Worker {
             store,
             registry,
             sandbox,
-            guests,
+            drains: Arc::new(Drains::new(guests, crate::sandbox::guest_threads())),
             io: tokio::runtime::Handle::current(),
             clock: parking_lot::Mutex::default(),
             outage: Outage::default(),
@@ -290,6 +294,7 @@ impl Worker {
             retention: self.config.retention_finished,
             id_memory: self.config.id_memory,
             effects: None,
+            receipt: Bytes::new(),
         }
     }
 
@@ -358,8 +363,11 @@ impl Worker {
         })
     }
 
-    fn spawn(self: &Arc<Self>, job: InHand, running: Arc<Running>) {
-        self.guests.spawn(run_job::run_in_slot(Arc::clone(self), job, running));
+    /// Starts jobs that have slots, in this order.
+    fn start_all(&self, jobs: Vec<Slot>) {
+        if !jobs.is_empty() {
+            self.drains.push(jobs, run_job::run_in_slot);
+        }
     }
 
     fn timer_at(&self, at: Monotonic, token: u64) {
@@ -377,7 +385,9 @@ impl Worker {
             made
         });
         match (moment, running) {
-            (Moment::Start(job), Some(running)) => self.spawn(*job, running),
+            (Moment::Start(job), Some(running)) => {
+                self.start_all(vec![Slot { worker: Arc::clone(self), job: *job, running }]);
+            }
             (Moment::Start(job) | Moment::NoSlot(job), _) => {
                 self.settle(run_job::give_back(self, &job.claimed), None);
             }

@@ -70,6 +70,7 @@ fn completed(job: &ClaimedJob) -> Settlement {
         retention: Retention { age_ms: None, count: None, bytes: None },
         id_memory: IdMemory::default(),
         effects: None,
+        receipt: job.receipt.clone(),
     }
 }
 

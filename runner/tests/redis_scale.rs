@@ -87,6 +87,7 @@ async fn work(store: &RedisStore, kind: &Name, rounds: usize) {
             .zip(claimed.jobs)
             .map(|(i, job)| Settlement {
                 effects: None,
+                receipt: job.receipt,
                 lease: job.lease,
                 lane: lane.clone(),
                 outcome: outcome(i),
@@ -198,6 +199,7 @@ async fn what_a_job_costs_redis() {
             .into_iter()
             .map(|job| Settlement {
                 effects: None,
+                receipt: job.receipt,
                 lease: job.lease,
                 lane: lane.clone(),
                 outcome: Outcome::Completed { result: None },

@@ -2,6 +2,8 @@
 //! store keeps alike, and told as history when somebody asks. Reading never fails on odd bytes: what cannot be
 //! read is left out.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 
 use super::RunFacts;
@@ -362,6 +364,9 @@ pub(super) fn event_text(run: Option<&RunFacts>, outcome: &Outcome) -> String {
 }
 
 /// A name without the characters that separate parts.
-pub(super) fn plain(text: &str) -> String {
-    text.replace(char::is_control, "?")
+pub(super) fn plain(text: &str) -> Cow<'_, str> {
+    match text.contains(char::is_control) {
+        true => text.replace(char::is_control, "?").into(),
+        false => text.into(),
+    }
 }

@@ -30,8 +30,10 @@ use crate::queue::{
 };
 
 mod address;
+mod arguments;
 mod claim;
 mod commit;
+mod complete;
 mod copy;
 mod counts;
 mod dial;

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use super::lanes::{Lanes, reached_a_bound};
 use super::outage::Pace;
-use super::run_job::give_back;
+use super::run_job::{Slot, give_back};
 use super::{Claim, InHand, Worker};
 use crate::clock::{Monotonic, StoreClock, monotonic};
 use crate::queue::{BATCH_MAX, CLAIM_LANES_MAX, ClaimRequest, Claimed, StoreError};
@@ -16,6 +16,8 @@ use crate::vitals::Vital;
 
 /// A claim at least so often, whatever is known: covers a lost signal.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// How long a runner that was full waits for more free slots than one.
+const GATHER: Duration = Duration::from_millis(1);
 /// Bounds of the look ahead, in milliseconds.
 const LOOK_AHEAD_MS: (u64, u64) = (2, 100);
 
@@ -82,6 +84,7 @@ impl Next {
             Self::Slot => {
                 // Bounded, so that a full runner shows life too.
                 let _ = tokio::time::timeout(LOOK_EVERY, worker.hand.changed.notified()).await;
+                worker.hand.some_free(GATHER).await;
             }
             Self::Room { refused } => {
                 // Listen first: room may come between a look and the listening.
@@ -239,6 +242,7 @@ impl Claimer {
 
 /// Starts what is due, holds the rest.
 fn take(worker: &Arc<Worker>, claimed: Claimed, clock: StoreClock) {
+    let mut starting = Vec::with_capacity(claimed.jobs.len());
     for job in claimed.jobs {
         let is_due = job.due_ms.saturating_mul(1_000) <= claimed.now_us;
         let job = InHand { claimed: Claim::new(job), clock };
@@ -246,20 +250,22 @@ fn take(worker: &Arc<Worker>, claimed: Claimed, clock: StoreClock) {
             worker.hand.hold(job);
             worker.give_back_held(|_| true);
         } else if is_due {
-            start(worker, job);
+            starting.extend(in_slot(worker, job));
         } else {
             let (at, token) = (clock.instant_of(job.claimed.due_ms), job.claimed.lease.token);
             worker.hand.hold(job);
             worker.timer_at(at, token);
         }
     }
+    worker.start_all(starting);
 }
 
-fn start(worker: &Arc<Worker>, job: InHand) {
+/// Takes a slot for a job; gives it back where there is none.
+fn in_slot(worker: &Arc<Worker>, job: InHand) -> Option<Slot> {
     let running = worker.running_of(&job);
     if worker.hand.start(&job.claimed, Arc::clone(&running)) {
-        worker.spawn(job, running);
-    } else {
-        worker.settle(give_back(worker, &job.claimed), None);
+        return Some(Slot { worker: Arc::clone(worker), job, running });
     }
+    worker.settle(give_back(worker, &job.claimed), None);
+    None
 }

@@ -9,6 +9,7 @@ use std::collections::{HashMap, HashSet};
 use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering::SeqCst};
+use std::time::Duration;
 
 use parking_lot::Mutex;
 use tokio::sync::Notify;
@@ -96,6 +97,8 @@ pub(crate) struct Hand {
     inner: Mutex<Inner>,
     /// Notified when a slot comes free or a job leaves the hand.
     pub(crate) changed: Notify,
+    /// Slots that are to be free before a returning guest notifies.
+    free_wanted: AtomicUsize,
 }
 
 #[derive(Default)]
@@ -140,7 +143,7 @@ pub(crate) enum Moment {
 
 impl Hand {
     pub(crate) fn new(slots: usize) -> Self {
-        Self { slots, inner: Mutex::default(), changed: Notify::new() }
+        Self { slots, inner: Mutex::default(), changed: Notify::new(), free_wanted: AtomicUsize::new(1) }
     }
 
     /// What may be claimed: as many due jobs as slots are free, and as many ahead as would then have a
@@ -207,8 +210,25 @@ impl Hand {
             entry.claimed.outcome_bytes.store(bytes, SeqCst);
             inner.put(token, Place::Ending);
         }
+        let free = self.slots - inner.running.min(self.slots);
         drop(inner);
-        self.changed.notify_one();
+        if free >= self.free_wanted.load(SeqCst) {
+            self.changed.notify_one();
+        }
+    }
+
+    /// Resolves when a quarter of the slots is free, or after `patience`: for a runner that was full, so that it does not claim one job
+    /// after the other.
+    pub(crate) async fn some_free(&self, patience: Duration) {
+        let wanted = (self.slots / 4).max(1);
+        self.free_wanted.store(wanted, SeqCst);
+        let enough = async {
+            while self.slots - self.inner.lock().running.min(self.slots) < wanted {
+                self.changed.notified().await;
+            }
+        };
+        let _ = tokio::time::timeout(patience, enough).await;
+        self.free_wanted.store(1, SeqCst);
     }
 
     /// The store has answered: the jobs leave the hand.

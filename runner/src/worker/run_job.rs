@@ -15,9 +15,16 @@ use crate::queue::{ClaimedJob, IdMemory, Lane, Retention, RunFacts, Settlement};
 use crate::registry::Handler;
 use crate::sandbox::{GuestJob, Incarnation, Limits, Offer, Services, has_made_id};
 
+/// A job that has a slot.
+pub(super) struct Slot {
+    pub(super) worker: Arc<Worker>,
+    pub(super) job: InHand,
+    pub(super) running: Arc<Running>,
+}
+
 /// Runs a job that has a slot, and hands its outcome over to be settled. On the guest runtime. A fault
 /// of the runner itself costs the job an attempt, never the slot.
-pub(super) async fn run_in_slot(worker: Arc<Worker>, job: InHand, running: Arc<Running>) {
+pub(super) async fn run_in_slot(Slot { worker, job, running }: Slot) {
     let onlooker = worker.config.onlooker.as_deref();
     onlooker.inspect(|onlooker| onlooker.begun(&job.claimed, &running.log));
     let run = AssertUnwindSafe(run_job(&worker, &job, &running)).catch_unwind();
@@ -52,7 +59,7 @@ fn after_panic(worker: &Worker, claimed: &ClaimedJob) -> Settlement {
         keep_results: false,
     };
     let handler = pick_handler(worker, claimed);
-    settlement(worker, claimed, handler.as_deref(), decide(end, attempt, random_unit()), None)
+    settlement(worker, claimed, handler.as_deref(), decide(end, attempt, random_unit), None)
 }
 
 /// The version that serves the kind at this moment; it is the job's for the whole run.
@@ -135,7 +142,7 @@ fn classify(end: RunEnd, claimed: &ClaimedJob, handler: &Handler) -> Outcome {
         backoff: handler.backoff,
         keep_results: handler.keep_results,
     };
-    decide(end, attempt, random_unit())
+    decide(end, attempt, random_unit)
 }
 
 /// The settlement of a job that never started: back to its place, attempt unspent.
@@ -178,6 +185,7 @@ pub(super) fn settlement(
         retention,
         id_memory: id_memory(worker.config.id_memory, &claimed.job),
         effects: None,
+        receipt: claimed.receipt.clone(),
     }
 }
 

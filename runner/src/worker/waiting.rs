@@ -156,6 +156,7 @@ mod tests {
             retention: Retention::FINISHED,
             id_memory: IdMemory::default(),
             effects: (children > 0).then(|| Box::new(effects)),
+            receipt: Bytes::new(),
         };
         Ended { settlement, running: None }
     }

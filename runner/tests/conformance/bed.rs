@@ -266,6 +266,7 @@ pub(crate) fn settlement(job: &ClaimedJob, outcome: Outcome) -> Settlement {
         retention: KEEP,
         id_memory: IdMemory::default(),
         effects: None,
+        receipt: job.receipt.clone(),
     }
 }
 

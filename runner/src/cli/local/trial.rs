@@ -150,7 +150,7 @@ pub(in crate::cli) async fn run(
     Ok(Trial {
         handler: Arc::clone(handler),
         attempt: (job.attempt, max_attempts),
-        outcome: decide(end, policy, NO_JITTER),
+        outcome: decide(end, policy, || NO_JITTER),
         result,
         log: log.text(),
         duration,

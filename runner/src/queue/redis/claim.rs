@@ -1,4 +1,4 @@
-//! Claiming and settling: the Rust side of lua/claim.lua and lua/settle.lua.
+//! Claiming and settling: the Rust side of lua/claim.lua and lua/settle.lua; the usual end of a job is in `complete`.
 
 use redis::Value;
 
@@ -6,8 +6,9 @@ use super::RedisStore;
 use super::commit::together;
 use super::enqueue::Lanes;
 use super::link::Repeat;
-use super::record::{read_record, rid_text};
+use super::record::{lease_parts, read_record_with, rid_text};
 use super::reply::{Items, text, unexpected};
+use crate::names::Name;
 use crate::outcome::Outcome;
 use crate::queue::checks::{check_claim, check_settlements, random_text};
 use crate::queue::life::event_text;
@@ -59,12 +60,12 @@ impl RedisStore {
                 Outcome::Completed { result: Some(result) } => result.len(),
                 _ => 0,
             }));
-            settled.extend(self.settle_some(&rest[..step]).await?);
+            settled.extend(self.settle_plain(&rest[..step]).await?);
         }
         Ok(settled)
     }
 
-    async fn settle_some(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
+    pub(super) async fn settle_some(&self, settlements: &[Settlement]) -> Result<Vec<Settled>, StoreError> {
         let once = random_text(20)?;
         let lanes = Lanes::of(settlements.iter().map(|s| s.lane.clone()));
         let mut keys = self.lane_keys(&lanes);
@@ -107,16 +108,18 @@ pub(super) fn fitting(sizes: impl Iterator<Item = usize>) -> usize {
 
 /// One character an answer: D done, S stale, C conflict.
 pub(super) fn read_settled(reply: Value, asked: usize) -> Result<Vec<Settled>, StoreError> {
-    let answers = text(reply)?;
-    if answers.len() != asked {
-        return Err(unexpected("answers for others than were asked for"));
-    }
-    let answers = answers.chars().map(|c| match c {
+    let answers = read_answers(reply, asked)?.into_iter().map(|c| match c {
         'D' => Settled::Done,
         'C' => Settled::Conflict,
         _ => Settled::Stale,
     });
     Ok(answers.collect())
+}
+
+/// An answer of one character for each of so many.
+pub(super) fn read_answers(reply: Value, asked: usize) -> Result<Vec<char>, StoreError> {
+    let answers: Vec<char> = text(reply)?.chars().collect();
+    if answers.len() == asked { Ok(answers) } else { Err(unexpected("answers for others than were asked for")) }
 }
 
 fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreError> {
@@ -125,26 +128,48 @@ fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreEr
     let next_due_ms = items.text()?.parse().ok();
     let (damaged, beat) = (items.number()?, items.number()?);
     let mut jobs = Vec::with_capacity(items.len() / 3);
+    let mut names = Names { lanes: &request.lanes, last: 0 };
     while !items.is_empty() {
         let record: u64 = items.number()?;
-        let (job, _) =
-            read_record(record, &items.bytes()?).ok_or_else(|| unexpected("a record that is none"))?;
-        let token = request.first_token + jobs.len() as u64;
-        let numbers = items.text()?;
-        let mut numbers = numbers.split(' ').map(|n| n.parse::<u64>().ok());
-        let mut number = || numbers.next().flatten().ok_or_else(|| unexpected("a lease that is none"));
-        let (attempt, max_attempts, crashes, due_ms) = (number()?, number()?, number()?, number()?);
-        let small = |n: u64| u32::try_from(n).map_err(|_| unexpected("a number beyond its range"));
+        let text = items.bytes()?;
+        let job = read_record_with(record, &text, |name| names.of(name), |from| text.slice(from..));
+        let (job, _) = job.ok_or_else(|| unexpected("a record that is none"))?;
+        let receipt = items.bytes()?;
+        let lease = std::str::from_utf8(&receipt).ok().and_then(lease_parts);
+        let lease = lease.ok_or_else(|| unexpected("a lease that is none"))?;
         jobs.push(ClaimedJob {
             job,
-            lease: Lease { record, session: request.session.clone(), token },
-            attempt: small(attempt)?,
-            max_attempts: small(max_attempts)?,
-            crashes: small(crashes)?,
-            due_ms,
+            lease: Lease { record, session: request.session.clone(), token: lease.token },
+            attempt: lease.attempt,
+            max_attempts: lease.max_attempts,
+            crashes: lease.crashes,
+            due_ms: lease.due_ms,
+            receipt,
         });
     }
     Ok(Claimed { jobs, now_us, answered_us: now_us, next_due_ms, damaged, beat })
+}
+
+/// Names that a claim asked for, so that jobs share them.
+struct Names<'a> {
+    lanes: &'a [LaneClaim],
+    /// Where the last one was found: jobs of one lane follow each other.
+    last: usize,
+}
+
+impl Names<'_> {
+    fn of(&mut self, text: &str) -> Option<Name> {
+        let (before, from) = self.lanes.split_at(self.last);
+        for (place, LaneClaim { lane, .. }) in (self.last..).zip(from).chain((0..).zip(before)) {
+            for name in [&lane.queue, &lane.kind] {
+                if name.as_str() == text {
+                    self.last = place;
+                    return Some(name.clone());
+                }
+            }
+        }
+        Name::new(text).ok()
+    }
 }
 
 fn settle_arguments(settlements: &[Settlement], lanes: &Lanes, once: String) -> Vec<Vec<u8>> {

@@ -42,7 +42,7 @@ impl RedisStore {
 }
 
 fn push_offer(args: &mut Vec<Vec<u8>>, claimed: &ClaimedJob, lane: usize) {
-    let ClaimedJob { job, lease, attempt, max_attempts, crashes, due_ms } = claimed;
+    let ClaimedJob { job, lease, attempt, max_attempts, crashes, due_ms, .. } = claimed;
     let (head, rest) = record_around_id(job, *due_ms);
     args.extend([
         lane.to_string().into(),

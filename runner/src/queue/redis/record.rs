@@ -21,12 +21,23 @@ pub(super) fn rid_text(record: u64) -> String {
 
 /// A job's record, and its due time as it was enqueued.
 pub(super) fn read_record(rid: u64, bytes: &[u8]) -> Option<(Job, u64)> {
+    let name = |text: &str| Name::new(text).ok();
+    read_record_with(rid, bytes, name, |from| Bytes::copy_from_slice(&bytes[from..]))
+}
+
+/// The same, where somebody knows the `name`s, and gives the `payload` from a place in the record on.
+pub(super) fn read_record_with(
+    rid: u64,
+    bytes: &[u8],
+    mut name: impl FnMut(&str) -> Option<Name>,
+    payload: impl FnOnce(usize) -> Bytes,
+) -> Option<(Job, u64)> {
     let mut parts = bytes.splitn(8, |b| *b == UNIT);
     let mut part = || std::str::from_utf8(parts.next()?).ok();
     let max_attempts = part()?;
-    let queue = Name::new(part()?).ok()?;
+    let queue = name(part()?)?;
     let kind = part()?;
-    let kind = if kind.is_empty() { queue.clone() } else { Name::new(kind).ok()? };
+    let kind = if kind.is_empty() { queue.clone() } else { name(kind)? };
     let id = part()?;
     let id = match id.strip_prefix(MARK) {
         Some(random) => JobId::new(&format!("{rid}-{random}")).ok()?,
@@ -36,7 +47,7 @@ pub(super) fn read_record(rid: u64, bytes: &[u8]) -> Option<(Job, u64)> {
     let delay = part()?;
     let delay_ms = if delay.is_empty() { 0 } else { u64::from_str_radix(delay, 36).ok()? };
     let options = part()?;
-    let payload = Bytes::copy_from_slice(parts.next()?);
+    let payload = payload(bytes.len() - parts.next()?.len());
     let mut job = Job {
         id,
         kind,
@@ -170,6 +181,57 @@ fn read_option(job: &mut Job, option: &str) {
 }
 
 /// A lease of the `running` hash: see lua/includes/lease.lua.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct LeaseParts<'a> {
+    pub(super) session: &'a str,
+    pub(super) token: u64,
+    pub(super) attempt: u32,
+    pub(super) max_attempts: u32,
+    pub(super) crashes: u32,
+    pub(super) due_ms: u64,
+    pub(super) order: u64,
+    pub(super) claimed_ms: u64,
+    pub(super) member: &'a str,
+    pub(super) queue: &'a str,
+    pub(super) kind: &'a str,
+    pub(super) record_bytes: usize,
+    /// Empty when it was made.
+    pub(super) id: &'a str,
+}
+
+/// Takes a lease apart. `None` where it is none of ours.
+pub(super) fn lease_parts(text: &str) -> Option<LeaseParts<'_>> {
+    let mut parts = text.splitn(14, ' ');
+    let mut part = || parts.next();
+    let session = part()?;
+    let token = part()?.parse().ok()?;
+    let attempt = part()?.parse().ok()?;
+    let max_attempts = part()?.parse().ok()?;
+    let crashes = part()?.parse().ok()?;
+    let due_ms = part()?.parse().ok()?;
+    let order = part()?.parse().ok()?;
+    let claimed_ms = part()?.parse().ok()?;
+    let (member, queue, kind, _priority) = (part()?, part()?, part()?, part()?);
+    let record_bytes = part()?.parse().ok()?;
+    let id = part()?;
+    Some(LeaseParts {
+        session,
+        token,
+        attempt,
+        max_attempts,
+        crashes,
+        due_ms,
+        order,
+        claimed_ms,
+        member,
+        queue,
+        kind,
+        record_bytes,
+        id,
+    })
+}
+
+/// The same with names that are some, for whoever keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct LeaseText {
     pub(super) session: String,
@@ -186,20 +248,19 @@ pub(super) struct LeaseText {
 
 pub(super) fn read_lease(bytes: &[u8]) -> Option<LeaseText> {
     let text = String::from_utf8_lossy(bytes);
-    let mut parts = text.split(' ');
-    let mut part = || parts.next();
-    let session = part()?.to_owned();
-    let token = part()?.parse().ok()?;
-    let attempt = part()?.parse().ok()?;
-    let max_attempts = part()?.parse().ok()?;
-    let crashes = part()?.parse().ok()?;
-    let due_ms = part()?.parse().ok()?;
-    let order = part()?.parse().ok()?;
-    let claimed_ms = part()?.parse().ok()?;
-    let _member = part()?;
-    let queue = Name::new(part()?).ok()?;
-    let kind = Name::new(part()?).ok()?;
-    Some(LeaseText { session, token, attempt, max_attempts, crashes, claimed_ms, due_ms, order, queue, kind })
+    let parts = lease_parts(&text)?;
+    Some(LeaseText {
+        session: parts.session.to_owned(),
+        token: parts.token,
+        attempt: parts.attempt,
+        max_attempts: parts.max_attempts,
+        crashes: parts.crashes,
+        claimed_ms: parts.claimed_ms,
+        due_ms: parts.due_ms,
+        order: parts.order,
+        queue: Name::new(parts.queue).ok()?,
+        kind: Name::new(parts.kind).ok()?,
+    })
 }
 
 /// The `past` of a job: see lua/includes/past.lua.

@@ -68,9 +68,10 @@ pub(super) fn text(value: Value) -> Result<String, StoreError> {
 }
 
 pub(super) fn number<N: TryFrom<u64>>(value: Value) -> Result<N, StoreError> {
-    let text = text(value)?;
-    text.parse::<u64>()
+    let bytes = bytes(value)?;
+    std::str::from_utf8(&bytes)
         .ok()
+        .and_then(|text| text.parse::<u64>().ok())
         .and_then(|number| N::try_from(number).ok())
         .ok_or_else(|| unexpected("not a whole number"))
 }

@@ -67,6 +67,7 @@ lua!(
     census,
     claim,
     commit,
+    complete,
     counts,
     delete,
     enqueue,

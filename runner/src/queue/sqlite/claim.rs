@@ -284,6 +284,7 @@ fn take(
                 .min(lane.attempts_cap.unwrap_or(u32::MAX)),
             crashes: entry.crashes as u32,
             due_ms: entry.due_ms as u64,
+            receipt: bytes::Bytes::new(),
             job,
         };
         lease(tx, lane.lane, entry, &claimed)?;

@@ -68,7 +68,7 @@ pub(super) fn settle(random: &mut Random, model: &Model, crew: &Crew, now_ms: u6
     let mut settlements: Vec<Settlement> = Vec::new();
     for _ in 0..1 + random.below(4) {
         let Some(seen) = lease(random, model, crew) else { break };
-        let mut one = settlement(random, model, seen, now_ms);
+        let mut one = settlement(random, model, crew, seen, now_ms);
         one.retention = limits;
         if limits.age_ms.is_some_and(|age_ms| age_ms > 0) && random.once_in(2) {
             one.retention.age_ms = random.pick(&[None, Some(10), Some(FAR_MS)]);
@@ -85,7 +85,7 @@ pub(super) fn settle(random: &mut Random, model: &Model, crew: &Crew, now_ms: u6
 pub(super) fn foreign_lane(random: &mut Random, model: &Model, crew: &Crew, now_ms: u64) -> Op {
     let Op::Settle(mut settlements) = settle(random, model, crew, now_ms) else { return Op::Prune };
     let Some(seen) = model.leases().pop() else { return Op::Settle(Vec::new()) };
-    let mut wrong = settlement(random, model, seen, now_ms);
+    let mut wrong = settlement(random, model, crew, seen, now_ms);
     settlements.retain(|other| other.lease != wrong.lease);
     // A store may write settlements with effects one by one.
     settlements.iter_mut().chain([&mut wrong]).for_each(|settlement| settlement.effects = None);
@@ -94,7 +94,7 @@ pub(super) fn foreign_lane(random: &mut Random, model: &Model, crew: &Crew, now_
     Op::Settle(settlements)
 }
 
-fn settlement(random: &mut Random, model: &Model, seen: LeaseSeen, now_ms: u64) -> Settlement {
+fn settlement(random: &mut Random, model: &Model, crew: &Crew, seen: LeaseSeen, now_ms: u64) -> Settlement {
     let job = model.leased(&seen.lease).and_then(|key| model.jobs.get(&key));
     let run = run_facts(random, job, &seen, now_ms);
     // What was held and has not started can only be given back.
@@ -112,6 +112,8 @@ fn settlement(random: &mut Random, model: &Model, seen: LeaseSeen, now_ms: u64) 
     };
     let effects = super::generate_effects::effects(random, model, now_ms);
     let id_memory = IdMemory { age_ms: random.pick(&[0, 30, FAR_MS]), ..IdMemory::default() };
+    let claimed = crew.claimed.iter().find(|claimed| claimed.lease == seen.lease);
+    let receipt = claimed.map(|claimed| claimed.receipt.clone()).unwrap_or_default();
     Settlement {
         lease: seen.lease,
         lane: seen.lane,
@@ -120,6 +122,7 @@ fn settlement(random: &mut Random, model: &Model, seen: LeaseSeen, now_ms: u64) 
         retention: retention(random),
         id_memory,
         effects,
+        receipt,
     }
 }
 
