@@ -274,6 +274,16 @@ local RECORD = '^(%d*)\31[^\31]*\31[^\31]*\31([^\31]*)\31%w+\31%w*\31p?([hl]?)'
 -- The same of one with a made id, from behind its lane on.
 local PLAIN = '^\30%w*\31%w+\31%w*\31()'
 local PRIORITIES = { 'h', 'n', 'l' }
+-- Tokens follow each other: all but the last three digits are mostly those of the one before.
+local thousands, thousands_text = nil, nil
+local function token_text(token)
+  local last = token % 1000
+  if token - last ~= thousands then
+    thousands = token - last
+    thousands_text = thousands > 0 and digits(thousands / 1000)
+  end
+  return thousands_text and thousands_text .. string.format('%03d', last) or digits(token)
+end
 local lengths = {}
 local function length_text(length)
   local text = digits(length)
@@ -317,7 +327,7 @@ for k, record in ipairs(hmget(JOBS, rids)) do
       first, crashes = digits(attempts + 1), digits(crashed)
     end
     local length = #record
-    local lease = whose .. string.format('%d', first_token + claimed) .. ' ' .. first .. ' ' .. max .. ' ' .. crashes .. ' ' .. dues[n] .. ' '
+    local lease = whose .. token_text(first_token + claimed) .. ' ' .. first .. ' ' .. max .. ' ' .. crashes .. ' ' .. dues[n] .. ' '
       .. sub(member, 1, 14) .. since .. member .. ' ' .. lane.words .. ' ' .. priority .. ' ' .. (lengths[length] or length_text(length)) .. ' ' .. id
     leave(n)
     running[filled + 1], running[filled + 2] = rid, lease

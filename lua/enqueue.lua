@@ -36,17 +36,30 @@ local clock = redis.call('TIME')
 local NOW_MS = tonumber(clock[1]) * 1000 + math.floor(tonumber(clock[2]) / 1000)
 local NOW_US = clock[1] .. string.format('%06d', tonumber(clock[2]))
 
+-- A whole number as text. Jobs of a batch have much in common: what was made once is not made again, and small numbers, for
+-- which integers of 32 bits suffice, are made the faster way.
+local texts, texts36 = {}, {}
 local function digits(number)
-  return string.format('%.0f', number)
+  local text = texts[number]
+  if not text then
+    text = string.format(number < 2147483648 and '%d' or '%.0f', number)
+    texts[number] = text
+  end
+  return text
 end
 
 local function base36(number)
+  local known, asked = texts36[number], number
+  if known then
+    return known
+  end
   local text = ''
   while number > 0 do
     local digit = number % 36
     text = string.sub('0123456789abcdefghijklmnopqrstuvwxyz', digit + 1, digit + 1) .. text
     number = (number - digit) / 36
   end
+  texts36[asked] = text
   return text
 end
 
@@ -175,26 +188,23 @@ local function option(options, letter, text)
   return options .. (options == '' and '' or '\30') .. letter .. text
 end
 
-local names_checked = {}
-local function read_job(index, at)
-  local lane = lanes[whole(ARGV[at], 1, lane_count) or 0]
+local lane_of = {}
+local function read_lane(index, text)
+  local lane = lanes[whole(text, 1, lane_count) or 0]
   if not lane then
     invalid(index, 'lane: expected 1 to ' .. lane_count)
   end
-  if not names_checked[lane] then
-    if not is_name(lane.queue) or not is_name(lane.kind) then
-      invalid(index, 'invalid name: expected 1 to 128 characters of A-Z a-z 0-9 _ . -, the first a letter, a digit or _')
-    end
-    names_checked[lane] = true
+  if not is_name(lane.queue) or not is_name(lane.kind) then
+    invalid(index, 'invalid name: expected 1 to 128 characters of A-Z a-z 0-9 _ . -, the first a letter, a digit or _')
   end
-  local job = { lane = lane, id = ARGV[at + 1], part = PARTS[ARGV[at + 2]], on_conflict = ARGV[at + 9], payload = ARGV[at + 10] }
-  if not is_id(job.id) then
-    invalid(index, 'invalid id: expected 1 to 200 bytes of UTF-8, no control characters, no white space at either end')
-  end
-  if not job.part then
-    invalid(index, 'invalid priority: expected high, normal or low')
-  end
-  local due, age = ARGV[at + 3], 0
+  lane_of[text] = lane
+  return lane
+end
+
+-- When a job was accepted and is due, by how its due time was said.
+local accepted_of, due_of = {}, {}
+local function read_due(index, said)
+  local due, age = said, 0
   if string.find(due, '~', 1, true) then
     due, age = string.match(due, '^([^~]*)~(%d+)$')
     age = age and whole(age, 0, AGE_MAX)
@@ -202,19 +212,41 @@ local function read_job(index, at)
       invalid(index, 'invalid age: expected a due time, ~ and up to ' .. AGE_MAX .. ' ms')
     end
   end
-  job.accepted = math.max(NOW_MS - age, 0)
+  local accepted = math.max(NOW_MS - age, 0)
   local sign, ms = string.match(due, '^([+@])(%d+)$')
   ms = sign and whole(ms, 0, 9007199254740991)
-  if due == '' then
-    job.due = job.accepted
-  elseif not ms then
-    invalid(index, 'invalid due time: expected +<ms> or @<ms since 1970>')
-  else
-    job.due = sign == '+' and job.accepted + ms or math.max(ms, job.accepted)
+  local at = accepted
+  if due ~= '' then
+    if not ms then
+      invalid(index, 'invalid due time: expected +<ms> or @<ms since 1970>')
+    end
+    at = sign == '+' and accepted + ms or math.max(ms, accepted)
   end
-  if job.due > job.accepted + DELAY_MAX then
-    invalid(index, 'due time ' .. digits(job.due) .. ' ms: expected at most 100 years ahead')
+  if at > accepted + DELAY_MAX then
+    invalid(index, 'due time ' .. digits(at) .. ' ms: expected at most 100 years ahead')
   end
+  accepted_of[said], due_of[said] = accepted, at
+end
+
+local function are_fine(traceparent, source)
+  return #traceparent <= 128 and not string.find(traceparent, '%c') and #source <= 256 and not string.find(source, '%c')
+end
+
+local fine_source = nil
+local function read_job(index, at)
+  local lane = lane_of[ARGV[at]] or read_lane(index, ARGV[at])
+  local job = { lane = lane, id = ARGV[at + 1], part = PARTS[ARGV[at + 2]], on_conflict = ARGV[at + 9], payload = ARGV[at + 10] }
+  if job.id ~= '' and not is_id(job.id) then
+    invalid(index, 'invalid id: expected 1 to 200 bytes of UTF-8, no control characters, no white space at either end')
+  end
+  if not job.part then
+    invalid(index, 'invalid priority: expected high, normal or low')
+  end
+  local said = ARGV[at + 3]
+  if not due_of[said] then
+    read_due(index, said)
+  end
+  job.accepted, job.due = accepted_of[said], due_of[said]
   local max, timeout, traceparent, meta, source = ARGV[at + 4], ARGV[at + 5], ARGV[at + 6], ARGV[at + 7], ARGV[at + 8]
   if max ~= '' and not whole(max, 1, ATTEMPTS_MAX) then
     invalid(index, 'invalid max_attempts: expected 1 to ' .. ATTEMPTS_MAX)
@@ -222,9 +254,10 @@ local function read_job(index, at)
   if timeout ~= '' and not whole(timeout, 1, TIMEOUT_MAX) then
     invalid(index, 'invalid timeout: expected 1 to ' .. TIMEOUT_MAX .. ' ms')
   end
-  if #traceparent > 128 or string.find(traceparent, '%c') or #source > 256 or string.find(source, '%c') then
+  if (traceparent ~= '' or source ~= fine_source) and not are_fine(traceparent, source) then
     invalid(index, 'invalid traceparent or source: expected at most 128 and 256 bytes without control characters')
   end
+  fine_source = source
   if meta ~= '' and not is_meta(meta) then
     invalid(index, 'invalid meta: expected a JSON array of pairs of strings, of at most ' .. META_MAX .. ' bytes')
   end
@@ -344,7 +377,8 @@ local created, touched, reply, marks_lookalike = 0, {}, {}, false
 
 local function next_order()
   sequence = sequence + 1
-  return string.format('%014.0f', sequence)
+  -- In two halves, for which integers of 32 bits suffice.
+  return string.format('%07d%07d', math.floor(sequence / 10000000), sequence % 10000000)
 end
 
 local function touch(target)

@@ -3,6 +3,7 @@
 use redis::Value;
 
 use super::RedisStore;
+use super::arguments::Arguments;
 use super::reply::{Items, unexpected};
 use crate::job::{Due, NewJob, Priority};
 use crate::queue::checks::{check_batch, random_text};
@@ -28,7 +29,7 @@ impl RedisStore {
             keys.extend(self.keys.due(lane));
         }
         let args = arguments(jobs, &lanes, &once, &suffix);
-        let reply = self.run_enqueue(&keys, &args, &self.keys.once(&once)).await?;
+        let reply = self.run_enqueue(&keys, &args.slices(), &self.keys.once(&once)).await?;
         read_reply(reply, jobs.len())
     }
 }
@@ -65,28 +66,33 @@ impl Lanes {
     }
 }
 
-fn arguments(jobs: &[NewJob], lanes: &Lanes, once: &str, suffix: &str) -> Vec<Vec<u8>> {
-    let mut args: Vec<Vec<u8>> = Vec::with_capacity(4 + 2 * lanes.list.len() + 11 * jobs.len());
-    args.push(PROTOCOL.to_vec());
-    args.extend([suffix, once].map(|text| text.as_bytes().to_vec()));
-    args.push(lanes.list.len().to_string().into());
+fn arguments(jobs: &[NewJob], lanes: &Lanes, once: &str, suffix: &str) -> Arguments {
+    let mut args = Arguments::with_capacity(4 + 2 * lanes.list.len() + 11 * jobs.len());
+    args.push(PROTOCOL);
+    args.push(suffix);
+    args.push(once);
+    args.push_text(format_args!("{}", lanes.list.len()));
     for lane in &lanes.list {
-        args.extend([lane.queue.as_str().into(), lane.kind.as_str().into()]);
+        args.push(lane.queue.as_str());
+        args.push(lane.kind.as_str());
     }
-    let number = |n: Option<u64>| n.map(|n| n.to_string().into_bytes()).unwrap_or_default();
+    let number = |args: &mut Arguments, number: Option<u64>| match number {
+        Some(number) => args.push_text(format_args!("{number}")),
+        None => args.push(""),
+    };
     for job in jobs {
         let lane = Lane { queue: job.queue.clone(), kind: job.kind.clone() };
-        args.push(lanes.number(&lane).to_string().into());
-        args.push(job.id.as_ref().map(|id| id.as_str().into()).unwrap_or_default());
-        args.push(if job.priority == Priority::Normal { Vec::new() } else { job.priority.as_str().into() });
+        args.push_text(format_args!("{}", lanes.number(&lane)));
+        args.push(job.id.as_ref().map_or("", |id| id.as_str()));
+        args.push(if job.priority == Priority::Normal { "" } else { job.priority.as_str() });
         args.push(accepted_due_text(job));
-        args.push(number(job.max_attempts.map(u64::from)));
-        args.push(number(job.timeout_ms));
-        args.push(job.traceparent.as_deref().unwrap_or_default().into());
+        number(&mut args, job.max_attempts.map(u64::from));
+        number(&mut args, job.timeout_ms);
+        args.push(job.traceparent.as_deref().unwrap_or_default());
         args.push(meta_text(&job.meta));
-        args.push(job.source.as_bytes().to_vec());
-        args.push(job.on_conflict.as_str().into());
-        args.push(job.payload.to_vec());
+        args.push(&job.source);
+        args.push(job.on_conflict.as_str());
+        args.push(&job.payload);
     }
     args
 }
@@ -120,12 +126,12 @@ fn read_reply(reply: Value, jobs: usize) -> Result<Vec<Enqueued>, StoreError> {
     let mut items = Items::of(reply)?;
     let mut enqueued = Vec::with_capacity(jobs);
     while !items.is_empty() {
-        let disposition = match items.text()?.as_str() {
-            "created" => Disposition::Created,
-            "kept" => Disposition::Kept,
-            "replaced" => Disposition::Replaced,
-            "rescheduled" => Disposition::Rescheduled,
-            "conflict" => Disposition::Conflict,
+        let disposition = match &items.bytes()?[..] {
+            b"created" => Disposition::Created,
+            b"kept" => Disposition::Kept,
+            b"replaced" => Disposition::Replaced,
+            b"rescheduled" => Disposition::Rescheduled,
+            b"conflict" => Disposition::Conflict,
             _ => return Err(unexpected("an unknown disposition")),
         };
         let id = items.text()?.parse().map_err(|_| unexpected("an invalid id"))?;

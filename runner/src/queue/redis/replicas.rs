@@ -41,7 +41,7 @@ impl RedisStore {
     pub(super) async fn run_enqueue(
         &self,
         keys: &[String],
-        args: &[Vec<u8>],
+        args: &[&[u8]],
         once: &str,
     ) -> Result<Value, StoreError> {
         let script = &self.scripts.enqueue;
