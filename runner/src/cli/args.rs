@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::args_bench::BenchArgs;
 use super::args_jobs::{DeadCommand, EnqueueArgs, JobCommand};
 use super::args_local::{DevArgs, NewArgs, TestArgs, TryArgs};
 use super::args_spool::{SpoolArgs, SpoolCommand};
@@ -95,6 +96,8 @@ pub(super) enum Command {
     Stats,
     /// Look whether everything in the store is as it should be, how its server is set up, and whether jobs run on time
     Doctor(DoctorArgs),
+    /// Measure store and runner on this machine, in a namespace of its own that is deleted at the end
+    Bench(Box<BenchArgs>),
     /// Move jobs from one store to another
     #[command(subcommand)]
     Store(StoreCommand),
@@ -353,6 +356,7 @@ impl Cli {
                 | HandlerCommand::Pin { of, .. }
                 | HandlerCommand::Rollback { of, .. },
             ) => all.extend(of.settings()),
+            Command::Bench(bench) => all.push(("concurrency", &bench.concurrency)),
             Command::Dev(dev) => all.extend([("concurrency", &dev.concurrency), ("wait_replicas", &none)]),
             _ => {}
         }

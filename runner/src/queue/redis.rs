@@ -37,6 +37,7 @@ mod counts;
 mod dial;
 mod doctor;
 mod enqueue;
+mod erase;
 mod errors;
 mod examine;
 mod keys;

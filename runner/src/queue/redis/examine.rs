@@ -96,6 +96,17 @@ impl RedisStore {
         Ok(Server::read(info, settings))
     }
 
+    /// Whether everything that was written has been handed to the disk: false while an `fsync` or a rewrite of the append-only
+    /// file is under way. True where the server does not say.
+    ///
+    /// # Errors
+    /// When the store is away.
+    pub async fn is_disk_at_rest(&self) -> Result<bool, StoreError> {
+        let server = self.look_at_server().await?;
+        let busy = ["aof_pending_bio_fsync", "aof_rewrite_in_progress", "rdb_bgsave_in_progress", "loading"];
+        Ok(busy.iter().all(|name| server.number(name).is_none_or(|number| number == 0)))
+    }
+
     /// How many replicas an enqueue waits for.
     fn replicas_wanted(&self) -> u32 {
         self.replicas.as_ref().map_or(0, |replicas| replicas.wanted())
