@@ -54,7 +54,7 @@ pub(super) struct Common {
     /// Settings file [default: hourhand.toml in the working directory, if it is there]
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) config: Option<String>,
-    /// Log level (off, error, warn, info, debug, trace) or directives [default: info for run, off for handler, else warn]
+    /// Log level (off, error, warn, info, debug, trace) or directives [default: info for run, off for handler, error for bench, else warn]
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<String>,
     /// How log lines look: text or json [default: text]
@@ -370,6 +370,8 @@ impl Cli {
             Command::Run(_) if self.common.json => ("info", LogFormat::Json),
             Command::Run(_) => ("info", LogFormat::Text),
             Command::Handler(_) => ("off", LogFormat::Text),
+            // That jobs of a runner are taken over which it kills is no news.
+            Command::Bench(_) => ("error", LogFormat::Text),
             Command::Dev(_) if self.common.json => ("warn", LogFormat::Json),
             _ => ("warn", LogFormat::Text),
         }

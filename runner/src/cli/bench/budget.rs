@@ -1,7 +1,7 @@
 //! What Hourhand must reach and aims for, on two cores with the Redis server on the same machine: a no-op SDK handler, 150-byte payload,
 //! append-only file every second. What is not measured here (the sandbox alone, an idle runner) has a benchmark of its own.
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
 use super::figures::Measurement;
 use crate::cli::args_bench::Part;
@@ -53,8 +53,11 @@ pub(super) struct Judged {
     pub(super) part: &'static str,
     pub(super) figure: &'static str,
     /// The median that was measured.
+    #[serde(serialize_with = "as_number")]
     pub(super) seen: f64,
+    #[serde(serialize_with = "as_number")]
     pub(super) must: f64,
+    #[serde(serialize_with = "as_number_or_null")]
     pub(super) aim: Option<f64>,
     /// `ok`, or `below`: it is not what it must be.
     pub(super) verdict: &'static str,
@@ -63,6 +66,14 @@ pub(super) struct Judged {
     /// Before the bounds, for people.
     #[serde(skip)]
     pub(super) sign: &'static str,
+}
+
+fn as_number<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
+    super::report::number(*value).serialize(serializer)
+}
+
+fn as_number_or_null<S: Serializer>(value: &Option<f64>, serializer: S) -> Result<S::Ok, S::Error> {
+    value.map(super::report::number).serialize(serializer)
 }
 
 /// What was measured of the budget, on a store of this sort.

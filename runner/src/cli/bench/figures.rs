@@ -10,7 +10,7 @@ pub(super) type Figures = Vec<(&'static str, f64)>;
 pub(super) struct Measurement {
     pub(super) part: Part,
     /// How many figures of each name there were.
-    pub(super) rounds: usize,
+    pub(super) samples: usize,
     /// In the order of the first round.
     pub(super) rows: Vec<Row>,
 }
@@ -37,7 +37,7 @@ impl Measurement {
             let median = f64::midpoint(values[last / 2], values[values.len() / 2]);
             Row { name, median, min: values[0], max: values[last] }
         });
-        Self { part, rounds: rounds.len(), rows: rows.collect() }
+        Self { part, samples: rounds.len(), rows: rows.collect() }
     }
 
     fn row(&self, name: &str) -> Option<&Row> {

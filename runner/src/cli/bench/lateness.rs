@@ -42,8 +42,8 @@ pub(super) async fn run(bench: &Bench) -> Result<Vec<Figures>, Fault> {
             ("loaded_p50_ms", at(&loaded, 0.5)),
             ("loaded_p99_ms", at(&loaded, 0.99)),
             ("loaded_max_ms", at(&loaded, 1.0)),
-            ("loaded_jobs_per_second", rate),
-            ("loaded_jobs", jobs as f64),
+            ("load_per_second", rate),
+            ("load_jobs", jobs as f64),
         ]);
         bench.round_over();
     }

@@ -66,6 +66,8 @@ async fn one(bench: &Bench, handler: &Measured) -> Result<Figures, Fault> {
     })
     .await?;
     let (begun, runs) = (tally.begun(), tally.runs());
+    // It goes with its runner, before its folder does.
+    drop(registry);
     second.end().await?;
     bench.site.end(world).await?;
     let ms = |at: Option<&crate::clock::Monotonic>| {

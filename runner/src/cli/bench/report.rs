@@ -1,10 +1,11 @@
 //! The answer: figures with what they depend on.
 
-use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde::ser::SerializeMap;
+use serde::{Serialize, Serializer};
+use serde_json::{Value, json};
 
 use super::budget::{self, Judged, On};
-use super::figures::{self, Measurement};
+use super::figures::{self, Measurement, Row};
 use super::machine::MachineOut;
 use super::plan::Plan;
 use crate::cli::args_bench::Part;
@@ -40,7 +41,7 @@ pub(super) struct Settings {
     kind: String,
     handler: String,
     handler_file: Option<String>,
-    handler_bytes: usize,
+    module_bytes: usize,
 }
 
 impl Settings {
@@ -57,7 +58,7 @@ impl Settings {
             kind: handler.kind.to_string(),
             handler: handler.hash.clone(),
             handler_file: (!handler.built_in).then(|| format!("{}.wasm", handler.stem)),
-            handler_bytes: handler.module.len(),
+            module_bytes: handler.module.len(),
         }
     }
 }
@@ -87,17 +88,7 @@ pub(super) fn print(
     let machine = MachineOut::read(settings.concurrency);
     let judged = with_budget.then(|| budget::judge(measured, store_of(facts)));
     if out.json() {
-        let mut answer = Map::new();
-        answer.insert("settings".to_owned(), json!(settings));
-        answer.insert("machine".to_owned(), json!(machine));
-        answer.insert("store".to_owned(), json!(facts));
-        for measurement in measured {
-            answer.insert(word(measurement.part).to_owned(), value(measurement));
-        }
-        if let Some(judged) = judged {
-            answer.insert("budget".to_owned(), json!(judged));
-        }
-        out.value(&Value::Object(answer));
+        out.value(&Answer { settings, machine: &machine, facts, measured, judged: judged.as_deref() });
         return;
     }
     facts_table(settings, &machine, facts).print(out, "");
@@ -126,30 +117,67 @@ pub(super) fn print(
     }
 }
 
-/// One object a part: the medians by name, and how far the rounds were apart.
-fn value(measurement: &Measurement) -> Value {
-    let rounded = |value: f64| json!((value * 1_000.0).round() / 1_000.0);
-    let mut part: Map<String, Value> = Map::new();
-    let (mut min, mut max) = (Map::new(), Map::new());
-    for row in &measurement.rows {
-        part.insert(row.name.to_owned(), rounded(row.median));
-        min.insert(row.name.to_owned(), rounded(row.min));
-        max.insert(row.name.to_owned(), rounded(row.max));
+/// All of it, with one object a part.
+struct Answer<'a> {
+    settings: &'a Settings,
+    machine: &'a MachineOut,
+    facts: &'a Facts,
+    measured: &'a [Measurement],
+    judged: Option<&'a [Judged]>,
+}
+
+impl Serialize for Answer<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        map.serialize_entry("settings", self.settings)?;
+        map.serialize_entry("machine", self.machine)?;
+        map.serialize_entry("store", self.facts)?;
+        for measurement in self.measured {
+            map.serialize_entry(word(measurement.part), measurement)?;
+        }
+        if let Some(judged) = self.judged {
+            map.serialize_entry("budget", judged)?;
+        }
+        map.end()
     }
-    part.insert("min".to_owned(), Value::Object(min));
-    part.insert("max".to_owned(), Value::Object(max));
-    part.insert("measured".to_owned(), measurement.rounds.into());
-    Value::Object(part)
+}
+
+/// The medians by name, how far the rounds were apart, and how many there were.
+impl Serialize for Measurement {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut map = serializer.serialize_map(None)?;
+        for row in &self.rows {
+            map.serialize_entry(row.name, &number(row.median))?;
+        }
+        map.serialize_entry("min", &Named(&self.rows, |row| row.min))?;
+        map.serialize_entry("max", &Named(&self.rows, |row| row.max))?;
+        map.serialize_entry("samples", &self.samples)?;
+        map.end()
+    }
+}
+
+/// One value of each row, by name.
+struct Named<'a>(&'a [Row], fn(&Row) -> f64);
+
+impl Serialize for Named<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_map(self.0.iter().map(|row| (row.name, number(self.1(row)))))
+    }
+}
+
+/// To three places; what is whole is written so.
+pub(super) fn number(value: f64) -> Value {
+    let rounded = (value * 1_000.0).round() / 1_000.0;
+    if rounded.fract() == 0.0 { json!(rounded as i64) } else { json!(rounded) }
 }
 
 fn facts_table(settings: &Settings, machine: &MachineOut, facts: &Facts) -> Table {
     let mut table = Table::new(&["measured with", ""]);
-    let mut all: Vec<(String, Value)> = Vec::new();
     let of = |value: Value| match value {
         Value::Object(entries) => entries.into_iter().collect::<Vec<_>>(),
         _ => Vec::new(),
     };
-    all.extend(of(json!(machine)));
+    let mut all = of(json!(machine));
     for name in STORE_FACTS {
         all.extend(facts.get(name).map(|fact| (format!("store_{name}"), json!(fact))));
     }
@@ -160,6 +188,7 @@ fn facts_table(settings: &Settings, machine: &MachineOut, facts: &Facts) -> Tabl
             Value::Bool(on) => if on { "on" } else { "off" }.to_owned(),
             Value::String(text) if text.is_empty() => "none".to_owned(),
             Value::String(text) => text,
+            // To be typed again.
             Value::Number(number) if name == "seed" => number.to_string(),
             Value::Number(number) => figures::shown(&name, number.as_f64().unwrap_or_default()),
             other => other.to_string(),

@@ -29,7 +29,7 @@ use crate::worker::Onlooker;
 const GRACE: Duration = Duration::from_secs(1);
 /// How long a store that is away is asked to delete what was made.
 const ERASE_WITHIN: Duration = Duration::from_secs(10);
-/// How long the disk may take to have what was written.
+/// How long the server and the disk may take to have done with what was written.
 const REST_WITHIN: Duration = Duration::from_secs(60);
 /// What a job takes beside its payload, roughly and rather too much, in bytes.
 const JOB_BYTES: u64 = 500;
@@ -96,6 +96,11 @@ impl Site {
 
     async fn look(&self) -> Result<Facts, Fault> {
         let world = self.world()?;
+        // Nothing is made of a store that does not answer, and so nothing is left of it.
+        if let Err(error) = world.store.counts().await {
+            self.made.take();
+            return Err(error.into());
+        }
         let facts = world.store.examine().await?.facts;
         self.end(world).await?;
         Ok(facts)
@@ -241,11 +246,11 @@ impl World {
         Err(Fault::failed("the store does not tell how much memory it uses (INFO is not allowed)"))
     }
 
-    /// Waits until the disk has what was written: the load is no part of what is measured after it.
+    /// Waits until the server is at rest and the disk has what was written: the load is no part of what is measured after it.
     pub(super) async fn rest(&self) -> Result<(), Fault> {
         let until = monotonic() + REST_WITHIN;
         if let Some(redis) = &self.redis {
-            while !redis.is_disk_at_rest().await? && monotonic() < until {
+            while !redis.is_at_rest().await? && monotonic() < until {
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }

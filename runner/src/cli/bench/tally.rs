@@ -8,8 +8,9 @@ use parking_lot::Mutex;
 
 use crate::cli::exit::Fault;
 use crate::clock::{Monotonic, monotonic};
+use crate::job::State;
 use crate::names::Name;
-use crate::outcome::Outcome;
+use crate::outcome::{Failure, Outcome};
 use crate::queue::{ClaimedJob, ListQuery, QueueCounts, Settlement, Store};
 use crate::sandbox::JobLog;
 use crate::worker::Onlooker;
@@ -20,6 +21,9 @@ const LOOK_EVERY: Duration = Duration::from_millis(20);
 const LOOK_SOON: Duration = Duration::from_millis(2);
 /// Nothing moved for so long: something is wrong.
 const STANDSTILL: Duration = Duration::from_secs(60);
+
+/// Pages of a list in which one that failed is looked for.
+const PAGES: usize = 100;
 
 /// What was seen of each run.
 #[derive(Debug, Default)]
@@ -134,17 +138,28 @@ pub(super) async fn completed(
 
 /// Why a job of the queue has failed.
 async fn failure(store: &dyn Store, queue: &Name) -> Fault {
-    let query = ListQuery {
-        queue: Some(queue.clone()),
-        error: Some(String::new()),
-        limit: 1,
-        ..ListQuery::default()
-    };
-    let found = store.list(&query).await.ok().and_then(|page| page.items.into_iter().next());
-    let why = found.and_then(|view| view.error).map_or_else(String::new, |error| {
+    let why = first_error(store, queue).await.map_or_else(String::new, |error| {
         format!(": {} ({})", error.message.lines().next().unwrap_or_default(), error.reason.as_str())
     });
     Fault::failed(format!("a job of kind {queue} failed, and only handlers that complete are measured{why}"))
+}
+
+/// The error of one that failed, if it is found soon.
+async fn first_error(store: &dyn Store, queue: &Name) -> Option<Failure> {
+    let mut query = ListQuery {
+        queue: Some(queue.clone()),
+        states: vec![State::Dead, State::Scheduled],
+        limit: 250,
+        ..ListQuery::default()
+    };
+    for _ in 0..PAGES {
+        let page = store.list(&query).await.ok()?;
+        if let Some(error) = page.items.into_iter().find_map(|view| view.error) {
+            return Some(error);
+        }
+        query.cursor = Some(page.cursor?);
+    }
+    None
 }
 
 /// Waits until something is so.

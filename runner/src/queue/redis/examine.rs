@@ -96,14 +96,19 @@ impl RedisStore {
         Ok(Server::read(info, settings))
     }
 
-    /// Whether everything that was written has been handed to the disk: false while an `fsync` or a rewrite of the append-only
-    /// file is under way. True where the server does not say.
+    /// Whether the server has done with what it does beside its calls: `fsync` and rewrites of the append-only file, snapshots, and
+    /// giving memory back. True where it does not say.
     ///
     /// # Errors
     /// When the store is away.
-    pub async fn is_disk_at_rest(&self) -> Result<bool, StoreError> {
+    pub async fn is_at_rest(&self) -> Result<bool, StoreError> {
         let server = self.look_at_server().await?;
-        let busy = ["aof_pending_bio_fsync", "aof_rewrite_in_progress", "rdb_bgsave_in_progress", "loading"];
+        let busy = [
+            "aof_pending_bio_fsync",
+            "aof_rewrite_in_progress",
+            "rdb_bgsave_in_progress",
+            "lazyfree_pending_objects",
+        ];
         Ok(busy.iter().all(|name| server.number(name).is_none_or(|number| number == 0)))
     }
 
