@@ -118,7 +118,7 @@ fn interrupted() -> Fault {
 /// A bar on a terminal; nothing elsewhere.
 fn progress(plan: &Plan) -> ProgressBar {
     let bar = ProgressBar::new(plan.parts.len() as u64 * u64::from(plan.rounds));
-    match ProgressStyle::with_template("{bar:30} {pos}/{len} {msg}") {
+    match ProgressStyle::with_template("{bar:20} {pos}/{len} {wide_msg}") {
         Ok(style) => bar.with_style(style.progress_chars("=> ")),
         Err(_) => bar,
     }

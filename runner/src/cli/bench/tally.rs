@@ -1,6 +1,7 @@
 //! Looks on while jobs run, and waits for them.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -90,6 +91,58 @@ impl Tally {
             self.0.lock().ended.iter().map(|run| run.lateness_us as f64 / 1_000.0).collect();
         late.sort_by(f64::total_cmp);
         late
+    }
+}
+
+/// Counts runs, and costs them next to nothing: counts of the store are a part of its work, and grow with what waits.
+#[derive(Debug, Default)]
+pub(super) struct Counter {
+    completed: AtomicUsize,
+    failed: AtomicBool,
+}
+
+impl Onlooker for Counter {
+    fn begun(&self, _job: &ClaimedJob, _log: &Arc<JobLog>) {}
+
+    fn ended(&self, settlement: &Settlement) {
+        match settlement.outcome {
+            Outcome::Completed { .. } => {
+                self.completed.fetch_add(1, Relaxed);
+            }
+            Outcome::Retry { .. } | Outcome::Dead { .. } => self.failed.store(true, Relaxed),
+            _ => {}
+        }
+    }
+}
+
+impl Counter {
+    /// Waits until so many jobs of the queue have run, or until then; and for the store to have them. How many it has, with those that
+    /// had completed before.
+    ///
+    /// # Errors
+    /// As [`completed`].
+    pub(super) async fn settled(
+        &self,
+        store: &dyn Store,
+        queue: &Name,
+        before: usize,
+        jobs: usize,
+        until: Option<Monotonic>,
+    ) -> Result<usize, Fault> {
+        let (mut last, mut moved) = (0, monotonic());
+        loop {
+            let done = self.completed.load(Relaxed);
+            if done >= jobs || self.failed.load(Relaxed) || moved.elapsed() > STANDSTILL {
+                return completed(store, queue, before + jobs, until).await;
+            }
+            if until.is_some_and(|until| monotonic() >= until) {
+                return Ok(counts(store, queue).await?.completed_total as usize);
+            }
+            if done > last {
+                (last, moved) = (done, monotonic());
+            }
+            tokio::time::sleep(LOOK_SOON).await;
+        }
     }
 }
 

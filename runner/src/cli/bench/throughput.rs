@@ -1,11 +1,12 @@
 //! Jobs a second: taken by the store, and then claimed, run in a fresh sandbox each, and settled.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::Bench;
 use super::figures::Figures;
 use super::site::World;
-use super::tally::completed;
+use super::tally::{Counter, counts};
 use crate::cli::exit::Fault;
 use crate::cli::output::note;
 use crate::clock::monotonic;
@@ -102,13 +103,14 @@ pub(super) async fn drain(
     seconds: Option<u32>,
 ) -> Result<Drained, Fault> {
     let queue = &bench.plan.handler.kind;
-    let runner = bench.site.runner(world, &bench.plan.handler, None).await?;
+    let counter = Arc::new(Counter::default());
+    let runner = bench.site.runner(world, &bench.plan.handler, Some(counter.clone())).await?;
     world.rest().await?;
-    let before = super::tally::counts(&*world.store, queue).await?.completed_total as usize;
+    let before = counts(&*world.store, queue).await?.completed_total as usize;
     let began = monotonic();
     world.store.resume(queue).await?;
     let until = seconds.map(|seconds| began + Duration::from_secs(seconds.into()));
-    let done = completed(&*world.store, queue, before + jobs, until).await? - before;
+    let done = counter.settled(&*world.store, queue, before, jobs, until).await? - before;
     let seconds = began.elapsed().as_secs_f64();
     if until.is_some() {
         world.store.pause(queue).await?;
