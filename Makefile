@@ -49,8 +49,9 @@ soak-handlers: setup guests ## a runner's memory over 200,000 jobs and 500 repla
 mutants: setup guests ## deliberate faults in the stores: the conformance suite must notice each
 	python3 tests/mutants/run.py
 
-bench: setup guests ## measure this machine: throughput, and what a million scheduled jobs cost
-	@scripts/bench.sh
+BENCH ?=
+bench: setup guests ## measure both stores beside what must be reached: make bench BENCH="--rounds 5 --seconds 60" (half an hour and more)
+	@scripts/bench.sh $(BENCH)
 
 COST_SECONDS ?= 60
 cost: setup guests ## measure a runner that is idle, cut off from its store, and flooded (some fifteen minutes)

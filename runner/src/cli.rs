@@ -9,10 +9,12 @@ use std::process::ExitCode;
 use clap::{CommandFactory, Parser};
 
 mod args;
+mod args_bench;
 mod args_jobs;
 mod args_local;
 mod args_spool;
 mod args_state;
+mod bench;
 mod bulk;
 mod context;
 mod copy;
@@ -31,7 +33,9 @@ mod lines;
 mod listing;
 mod local;
 mod logs;
+mod no_op;
 mod output;
+mod own_runner;
 mod payload;
 mod queues;
 mod run;
@@ -39,6 +43,7 @@ mod secret;
 mod show;
 mod spool;
 mod state;
+mod stop;
 mod table;
 mod verbs;
 mod versions;
@@ -101,6 +106,7 @@ fn dispatch(cli: &Cli, context: &mut Context) -> Result<Code, Fault> {
         // A runner makes its own runtimes.
         Command::Run(run) => run::run(context, run.until_idle),
         Command::Dev(args) => dev::run(context, args),
+        Command::Bench(args) => bench::run(context, args, cli.common.config.as_deref()),
         Command::Handler(HandlerCommand::New(args)) => handler_new::run(context, args),
         Command::Completions { shell } => {
             let mut script = Vec::new();
@@ -146,6 +152,7 @@ async fn ask(command: &Command, context: &mut Context) -> Result<Code, Fault> {
         Command::Handler(HandlerCommand::Unpin(of)) => versions::unpin(context, of),
         Command::Run(_)
         | Command::Dev(_)
+        | Command::Bench(_)
         | Command::Handler(HandlerCommand::New(_))
         | Command::Completions { .. } => Ok(Code::Done),
     }

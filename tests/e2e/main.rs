@@ -12,6 +12,7 @@ mod harness;
 mod guests;
 
 mod architecture;
+mod bench;
 mod cancelling;
 mod cli;
 mod cli_input;

@@ -15,7 +15,6 @@ use super::at_redis;
 use super::redis_server::RedisServer;
 
 /// Makes two tests of each scenario, one a store: functions of this module that take a [`StoreKind`].
-#[allow(unused_macros, reason = "the benchmarks are no tests")]
 macro_rules! on_both_stores {
     ($($scenario:ident)+) => {
         mod on_redis {
@@ -32,7 +31,6 @@ macro_rules! on_both_stores {
         }
     };
 }
-#[allow(unused_imports, reason = "the benchmarks are no tests")]
 pub(crate) use on_both_stores;
 
 /// Where a Redis keeps its append-only file, in its folder.

@@ -9,6 +9,7 @@ use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 
+use super::args_bench::BenchArgs;
 use super::args_jobs::{DeadCommand, EnqueueArgs, JobCommand};
 use super::args_local::{DevArgs, NewArgs, TestArgs, TryArgs};
 use super::args_spool::{SpoolArgs, SpoolCommand};
@@ -53,7 +54,7 @@ pub(super) struct Common {
     /// Settings file [default: hourhand.toml in the working directory, if it is there]
     #[arg(long, global = true, value_name = "FILE")]
     pub(super) config: Option<String>,
-    /// Log level (off, error, warn, info, debug, trace) or directives [default: info for run, off for handler, else warn]
+    /// Log level (off, error, warn, info, debug, trace) or directives [default: info for run, off for handler, error for bench, else warn]
     #[arg(long, global = true, value_name = "LEVEL")]
     log: Option<String>,
     /// How log lines look: text or json [default: text]
@@ -95,6 +96,8 @@ pub(super) enum Command {
     Stats,
     /// Look whether everything in the store is as it should be, how its server is set up, and whether jobs run on time
     Doctor(DoctorArgs),
+    /// Measure store and runner on this machine, in a namespace of its own that is deleted at the end
+    Bench(Box<BenchArgs>),
     /// Move jobs from one store to another
     #[command(subcommand)]
     Store(StoreCommand),
@@ -353,6 +356,7 @@ impl Cli {
                 | HandlerCommand::Pin { of, .. }
                 | HandlerCommand::Rollback { of, .. },
             ) => all.extend(of.settings()),
+            Command::Bench(bench) => all.push(("concurrency", &bench.concurrency)),
             Command::Dev(dev) => all.extend([("concurrency", &dev.concurrency), ("wait_replicas", &none)]),
             _ => {}
         }
@@ -366,6 +370,8 @@ impl Cli {
             Command::Run(_) if self.common.json => ("info", LogFormat::Json),
             Command::Run(_) => ("info", LogFormat::Text),
             Command::Handler(_) => ("off", LogFormat::Text),
+            // That jobs of a runner are taken over which it kills is no news.
+            Command::Bench(_) => ("error", LogFormat::Text),
             Command::Dev(_) if self.common.json => ("warn", LogFormat::Json),
             _ => ("warn", LogFormat::Text),
         }

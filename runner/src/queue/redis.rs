@@ -39,6 +39,7 @@ mod counts;
 mod dial;
 mod doctor;
 mod enqueue;
+mod erase;
 mod errors;
 mod examine;
 mod keys;

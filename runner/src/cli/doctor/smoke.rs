@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use serde::Serialize;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
-use self::own::OwnRunner;
+use self::own::SmokeRunner;
 use crate::cli::context::Context;
 use crate::cli::exit::Fault;
+use crate::cli::stop::Stop;
 use crate::clock::{Monotonic, monotonic};
 use crate::job::{Due, JobView, NewJob, State};
 use crate::names::{JobId, Name};
@@ -21,7 +21,6 @@ use crate::queue::{Finding, JobRef, ListQuery, Retention, Severity, Store, Store
 use crate::wire::job_out::duration_us;
 use crate::wire::stats_out::is_served;
 
-mod module;
 mod own;
 
 /// The kind, and the queue, of jobs for a runner of the doctor's own.
@@ -66,7 +65,7 @@ pub(super) async fn run(
     let mut stop = Stop::new()?;
     let Some(kind) = kind else {
         let kind = Name::new(OWN_KIND).map_err(|error| Fault::failed(error.to_string()))?;
-        let mut runner = OwnRunner::start(context, &kind)?;
+        let mut runner = SmokeRunner::start(context, &kind)?;
         let ready = tokio::select! {
             ready = runner.ready() => Some(ready),
             () = stop.told() => None,
@@ -288,26 +287,6 @@ async fn forget_left_behind(store: &dyn Store, kind: &Name) {
     let old: Vec<JobRef> = old.map(|view| JobRef { queue: view.job.queue, id: view.job.id }).collect();
     if !old.is_empty() {
         let _ = store.delete(&old).await;
-    }
-}
-
-/// Ctrl-C, SIGTERM, and the end of the terminal.
-struct Stop([Signal; 3]);
-
-impl Stop {
-    fn new() -> Result<Self, Fault> {
-        let of =
-            |kind| signal(kind).map_err(|error| Fault::failed(format!("cannot listen to signals: {error}")));
-        Ok(Self([of(SignalKind::interrupt())?, of(SignalKind::terminate())?, of(SignalKind::hangup())?]))
-    }
-
-    async fn told(&mut self) {
-        let [interrupt, terminate, hang_up] = &mut self.0;
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-            _ = hang_up.recv() => {}
-        }
     }
 }
 

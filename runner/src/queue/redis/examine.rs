@@ -96,6 +96,22 @@ impl RedisStore {
         Ok(Server::read(info, settings))
     }
 
+    /// Whether the server has done with what it does beside its calls: `fsync` and rewrites of the append-only file, snapshots, and
+    /// giving memory back. True where it does not say.
+    ///
+    /// # Errors
+    /// When the store is away.
+    pub async fn is_at_rest(&self) -> Result<bool, StoreError> {
+        let server = self.look_at_server().await?;
+        let busy = [
+            "aof_pending_bio_fsync",
+            "aof_rewrite_in_progress",
+            "rdb_bgsave_in_progress",
+            "lazyfree_pending_objects",
+        ];
+        Ok(busy.iter().all(|name| server.number(name).is_none_or(|number| number == 0)))
+    }
+
     /// How many replicas an enqueue waits for.
     fn replicas_wanted(&self) -> u32 {
         self.replicas.as_ref().map_or(0, |replicas| replicas.wanted())

@@ -92,6 +92,7 @@ struct Inside {
     schema: u64,
     journal: String,
     page_bytes: u64,
+    pages: u64,
     free_pages: u64,
     now_us: u64,
     boot_us: u64,
@@ -107,6 +108,7 @@ impl Inside {
             schema: number("user_version")?,
             journal: pragma(connection, "journal_mode").map_err(|error| tx.error(&error))?,
             page_bytes: number("page_size")?,
+            pages: number("page_count")?,
             free_pages: number("freelist_count")?,
             now_us: tx.now_us,
             boot_us: clock.boot_us(),
@@ -118,6 +120,7 @@ impl Inside {
         facts.add("version", format!("SQLite {}", self.version));
         facts.add("schema", self.schema);
         facts.add("journal", self.journal.as_str());
+        facts.add("used_bytes", self.page_bytes * self.pages.saturating_sub(self.free_pages));
         facts.add("unused_bytes", self.page_bytes * self.free_pages);
     }
 }

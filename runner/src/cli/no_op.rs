@@ -1,4 +1,4 @@
-//! The handler of smoke jobs: a WASI command that does nothing and so completes, with exit code 0.
+//! A handler that does nothing: a WASI command, which completes with exit code 0. For smoke jobs and measurements.
 
 /// The module, section by section: `(module (memory (export "memory") 1) (func (export "_start")))`.
 pub(super) const NO_OP: [u8; 50] = [
