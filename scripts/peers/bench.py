@@ -5,6 +5,7 @@ Every measurement has a Redis server of its own. Writes a table to stdout, and e
 target/peers/results.json. What fails is told and left out; then the exit code is 1."""
 
 import argparse
+import fcntl
 import json
 import os
 import platform
@@ -17,7 +18,7 @@ import queues
 from processes import REDIS_SETTINGS, Failure, Redis, run
 from report import Measurement, percentile, summary, table
 
-FULL = {"rounds": 5, "jobs": 200_000, "single": 5_000, "late": 1_000, "spread_ms": 10_000, "far": 100_000}
+FULL = {"rounds": 5, "jobs": 200_000, "single": 5_000, "late": 1_000, "spread_ms": 10_000, "far": 250_000}
 QUICK = {"rounds": 1, "jobs": 10_000, "single": 500, "late": 100, "spread_ms": 1_000, "far": 10_000}
 
 
@@ -105,8 +106,9 @@ class Bench:
         for turn in range(1, self.sizes["rounds"] + 1):
             for peer in peers:
                 for part in ("runs", "singles"):
-                    for queue in (peer, hourhand):
-                        self.turn(queue, part, turn, peer.name)
+                    self.turn(peer, part, turn, peer.name)
+                    if peer.name not in self.failed:
+                        self.turn(hourhand, part, turn, peer.name)
             for queue in (hourhand, *peers):
                 self.turn(queue, "lateness", turn)
         for queue in (hourhand, *peers):
@@ -147,8 +149,17 @@ def install(bench: Bench, peers: list[queues.Peer]) -> list[queues.Peer]:
 
 def main() -> int:
     given = options()
-    for number_ in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number_, lambda *_: sys.exit(1))
+    # Also where a shell has started it with Ctrl-C ignored, as it does in the background.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    for ending in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(ending, lambda *_: sys.exit(1))
+    queues.HOME.mkdir(parents=True, exist_ok=True)
+    alone = (queues.HOME / ".lock").open("w")
+    try:
+        fcntl.flock(alone, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        print("bench-peers: it runs in this folder already, and two would measure each other", file=sys.stderr)
+        return 1
     try:
         binary = Path(os.environ.get("HOURHAND_BIN", queues.ROOT / "target/release/hourhand"))
         hourhand = queues.Hourhand(binary, queues.ROOT / "target/guests")
@@ -157,12 +168,12 @@ def main() -> int:
         print(f"bench-peers: {why}", file=sys.stderr)
         return 1
     bench = Bench(given.sizes)
-    peers = install(bench, given.peers)
-    explain(given.sizes, here, hourhand, peers)
     try:
+        peers = install(bench, given.peers)
+        explain(given.sizes, here, hourhand, peers)
         bench.all(hourhand, peers)
     except KeyboardInterrupt:
-        bench.failure("all", "interrupted", "what follows is what had been measured")
+        bench.failure("all", "interrupted", "not everything was measured")
     names = [peer.name for peer in given.peers]
     print(table(bench.measured, names))
     given.out.write_text(json.dumps({

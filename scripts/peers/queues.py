@@ -23,9 +23,9 @@ SETTLE_S = 3
 
 
 def payload() -> str:
-    """150 bytes of JSON; its due time, an instant of 2001, stands for none."""
-    fields = {"due": 1_000_000_000_000, "to": "someone@example.com", "template": "welcome", "pad": ""}
-    fields["pad"] = "x" * (150 - len(json.dumps(fields, separators=(",", ":"))))
+    """150 bytes of JSON, which the handler noop decodes too; its due time, an instant of 2001, stands for none."""
+    fields = {"due": 1_000_000_000_000, "n": 0, "text": ""}
+    fields["text"] = "x" * (150 - len(json.dumps(fields, separators=(",", ":"))))
     return json.dumps(fields, separators=(",", ":"))
 
 

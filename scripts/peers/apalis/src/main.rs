@@ -20,9 +20,8 @@ const BATCH: usize = 1_000;
 #[derive(Clone, Serialize, Deserialize)]
 struct Payload {
     due: u64,
-    to: String,
-    template: String,
-    pad: String,
+    n: u64,
+    text: String,
 }
 
 /// What all peers enqueue. Its due time stands for none.
@@ -80,10 +79,15 @@ async fn main() -> Result<(), Any> {
         .lock_tasks(false)
         .emit_events(false)
         .heartbeat_interval(Duration::from_secs(1));
-    let mut storage: RedisStorage<Payload> = RedisStorage::new(apalis_redis::connect(url.as_str()).await?).with_config(config);
+    let mut storage: RedisStorage<Payload> =
+        RedisStorage::new(apalis_redis::connect(url.as_str()).await?).with_config(config);
 
     if mode == "worker" {
-        let worker = WorkerBuilder::new("peer").backend(storage).concurrency(count).parallelize(tokio::spawn).build(job);
+        let worker = WorkerBuilder::new("peer")
+            .backend(storage)
+            .concurrency(count)
+            .parallelize(tokio::spawn)
+            .build(job);
         tokio::select! {
             ended = worker.run() => return Err(format!("the worker ended: {ended:?}").into()),
             told = tell_at_end() => return told,
@@ -126,7 +130,8 @@ async fn main() -> Result<(), Any> {
                 for n in 0..count {
                     let due = begun + LEAD_MS + (spread * n / count) as u64;
                     // Due times are whole seconds: the next one, so that no job is early.
-                    let task = TaskBuilder::new(payload_of(Some(due))).run_at_timestamp(due.div_ceil(1_000)).build();
+                    let task =
+                        TaskBuilder::new(payload_of(Some(due))).run_at_timestamp(due.div_ceil(1_000)).build();
                     storage.push_task(task).await?;
                 }
             }
