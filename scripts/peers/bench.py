@@ -127,6 +127,7 @@ def explain(sizes: dict, here: dict, hourhand: queues.Hourhand, peers: list[queu
 every measurement: {', '.join(f'{name} {value or "off"}' for name, value in REDIS_SETTINGS.items())}. Payload: {len(queues.PAYLOAD)} bytes of JSON.
 Run: jobs wait, workers start; from the beginning of the first job until the queue's own keys (Hourhand: its counters) say that all
 are settled. For Hourhand the time begins before its paused queue is told to resume, with the runner up. Jobs do nothing; a peer's counts itself.
+One at a time: one connection, each job answered before the next. Hourhand: its own bench{'' if hourhand.has_bench else ', which this build does not have'}.
 Bulk: the fastest call of a peer's client, 1,000 jobs a call, without its start; Hourhand: hourhand enqueue --ndjson FILE, with it.
 Lateness: {sizes['late']:,} jobs due evenly over {sizes['spread_ms'] / 1000:g} s, workers idle; a peer's is taken in the job, Hourhand's is what its runner recorded
 when it began the sandbox. Memory: of jobs due in five days, payload and all; the servers' data without buffers.

@@ -149,6 +149,7 @@ class Hourhand:
         if self.module is None or not binary.exists():
             raise Failure(f"expected {binary} and {modules[0]}: make bench-peers builds them")
         self.kind = self.module.stem
+        self.has_bench = "\n  bench " in run([str(binary), "--help"], ROOT)
         self.version = run([str(binary), "--version"], ROOT).split()[-1]
         self.setting = f"1 process, concurrency 128, handler {self.kind}, default retention; a fresh sandbox for each job"
 
@@ -180,7 +181,12 @@ class Hourhand:
         return count / (time.monotonic() - begun)
 
     def single(self, redis: Redis, count: int) -> float | None:
-        return None
+        """By `hourhand bench`, which enqueues a tenth of its jobs one at a time. None in a build without it."""
+        if not self.has_bench:
+            return None
+        told = self.ask(redis, "bench", "throughput", "--jobs", str(10 * count), "--payload", str(len(PAYLOAD)),
+                        "--rounds", "1", "--json")
+        return json.loads(told)["throughput"]["enqueue_single_per_second"]
 
     def fill(self, redis: Redis, count: int) -> float | None:
         self.ask(redis, "queue", "pause", self.kind)
@@ -205,6 +211,8 @@ class Hourhand:
         while True:
             queue, = json.loads(self.ask(redis, "queue", "list", "--json"))["items"]
             done, took = queue["completed_total"], time.monotonic() - begun
+            if queue["failed_total"]:
+                raise Failure(f"jobs failed: {self.ask(redis, 'job', 'list', '--limit', '1')}")
             if done == count:
                 break
             runner.check()
@@ -212,7 +220,7 @@ class Hourhand:
                 raise Failure(f"{count - done} jobs were left after {patience_s:.0f} s")
             rest_s = (count - done) * took / done if done else 0.1
             time.sleep(min(max(rest_s / 2, 0.005), 1))
-        if queue["failed_total"] or queue["ready"] or queue["running"]:
+        if queue["ready"] or queue["running"]:
             raise Failure(f"expected {count} completed jobs and nothing else, got {queue}")
 
     def work(self, redis: Redis, count: int) -> Run:
