@@ -1,6 +1,6 @@
 # The menu. Each target installs what it needs: the Rust target for handlers, and for tests Debian packages.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain build guests languages demo check test faults soak soak-handlers mutants bench cost
+.PHONY: help setup toolchain build guests languages demo check test faults soak soak-handlers mutants bench bench-peers cost
 
 help: ## show this menu
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -27,6 +27,7 @@ check: toolchain guests ## formatting and lints of everything
 	cargo fmt --all --check
 	cargo fmt --manifest-path guest-examples/Cargo.toml --all --check
 	cargo fmt --manifest-path examples/plain-rust/Cargo.toml --check
+	cargo fmt --manifest-path scripts/peers/apalis/Cargo.toml --check
 	cargo clippy --workspace --all-targets -- -D warnings
 
 test: setup check ## everything that must hold: check, and all tests against real servers
@@ -52,6 +53,13 @@ mutants: setup guests ## deliberate faults in the stores: the conformance suite 
 BENCH ?=
 bench: setup guests ## measure both stores beside what must be reached: make bench BENCH="--rounds 5 --seconds 60" (half an hour and more)
 	@scripts/bench.sh $(BENCH)
+
+ROUNDS ?= 5
+PEERS ?=
+QUICK ?=
+bench-peers: setup guests ## Hourhand beside bee-queue, BullMQ, Celery and apalis-redis, in turns: make bench-peers ROUNDS=5 PEERS=bullmq (some 20 minutes for all)
+	$(if $(HOURHAND_BIN),,cargo build --release --package hourhand)
+	@scripts/peers/bench.py $(if $(QUICK),--quick,--rounds $(ROUNDS) --jobs $(JOBS)) $(PEERS)
 
 COST_SECONDS ?= 60
 cost: setup guests ## measure a runner that is idle, cut off from its store, and flooded (some fifteen minutes)
