@@ -25,6 +25,7 @@ mod lanes;
 mod logs;
 mod onlooker;
 mod outage;
+mod outlook;
 mod policy;
 mod restore;
 mod run_job;
@@ -40,6 +41,7 @@ use hand::{Claim, InHand, Moment, Running};
 pub use onlooker::Onlooker;
 pub(crate) use outage::{Outage, Pace};
 pub(crate) use policy::{Attempt, decide};
+use outlook::Outlook;
 use restore::Memory;
 use shortage::Shortage;
 use waiting::Ended;
@@ -106,7 +108,13 @@ pub struct Worker {
     lost_claims: AtomicU64,
     audited_claims: AtomicU64,
     shortage: Shortage,
+    /// Jobs came, or ran, since this was looked at.
+    worked: AtomicBool,
     lanes_wanted: AtomicBool,
+    /// How many lanes the store listed at the last heartbeat.
+    lanes_counted: AtomicU64,
+    /// What the last heartbeat has seen of those that are served.
+    outlook: watch::Sender<Option<Outlook>>,
     served_lanes: ArcSwap<HashSet<Lane>>,
     /// The last pass found nothing scheduled and nothing ready in the lanes that are served.
     pub(crate) saw_nothing_due: AtomicBool,
@@ -163,7 +171,10 @@ impl Worker {
             lost_claims: AtomicU64::new(0),
             audited_claims: AtomicU64::new(0),
             shortage: Shortage::default(),
+            worked: AtomicBool::new(true),
             lanes_wanted: AtomicBool::new(true),
+            lanes_counted: AtomicU64::new(0),
+            outlook: watch::Sender::default(),
             served_lanes: ArcSwap::default(),
             saw_nothing_due: AtomicBool::new(false),
             conflicts: parking_lot::Mutex::default(),
@@ -270,7 +281,18 @@ impl Worker {
 
     /// Ends the claim loop's sleep.
     pub(crate) fn wake(&self) {
+        self.worked.store(true, Relaxed);
         self.wake.notify_one();
+    }
+
+    /// Whether jobs of this runner may have ended since it was asked last, or others may have come.
+    pub(crate) fn has_worked(&self) -> bool {
+        let worked = self.worked.swap(false, Relaxed);
+        let works = !self.hand.is_empty();
+        if works {
+            self.worked.store(true, Relaxed);
+        }
+        worked || works
     }
 
     /// Gives back the held jobs that match: they were never started.
