@@ -54,12 +54,11 @@ if redis.call('HLEN', RECALLS) > 0 then
   end
 end
 
-local queues, next_due = {}, nil
-for i = ARGS + 1, #ARGV do
-  queues[i - ARGS] = ARGV[i]
-end
-for i, paused in ipairs(#queues > 0 and redis.call('SMISMEMBER', PAUSED, unpack(queues)) or {}) do
-  for part = 1, paused == 0 and 4 or 0 do
+-- All that follows comes after the first write. Foreign data stops claims and lists, which say so: here it is passed over.
+local next_due, listed = nil, redis.pcall('SCARD', LANES)
+local paused = #ARGV > ARGS and redis.pcall('SMISMEMBER', PAUSED, unpack(ARGV, ARGS + 1)) or {}
+for i = 1, #ARGV - ARGS do
+  for part = 1, paused[i] == 1 and 0 or 4 do
     local found = redis.pcall('ZRANGE', KEYS[GLOBALS + 4 * (i - 1) + part], 0, 0, 'WITHSCORES')
     local head = not found.err and tonumber(found[2])
     if head and (not next_due or head < next_due) then
@@ -69,4 +68,4 @@ for i, paused in ipairs(#queues > 0 and redis.call('SMISMEMBER', PAUSED, unpack(
 end
 return { NOW_US, digits(beat), before and digits(before) or '', digits(number), redis.call('HGET', META, 'store_id') or '',
   sessions, recalls, next_due and digits(math.max(next_due, 0)) or '', redis.call('HLEN', RUNNING),
-  redis.call('SCARD', LANES) }
+  type(listed) == 'number' and listed or 0 }

@@ -14,10 +14,10 @@
 --- @include stage
 --- @include finish
 
-local SWEEP = 200
+local SWEEP, NEVER = 200, 9000000000000000
 local limit, memory_bytes = tonumber(ARGV[1]), tonumber(ARGV[2])
 local LETTERS = { 'c', 'x', 'd' }
-local jobs, remembered, next_end = 0, 0, math.huge
+local jobs, remembered, next_end = 0, 0, NEVER
 
 local function drop(key, queue, state, member, entry)
   jobs = jobs + 1
@@ -89,11 +89,11 @@ end
 flush()
 trim_memory(memory_bytes, remembered + 100)
 flush()
-next_end = math.min(next_end, tonumber(redis.call('ZRANGE', MEMORY, 0, 0, 'WITHSCORES')[2]) or math.huge)
+next_end = math.min(next_end, tonumber(redis.call('ZRANGE', MEMORY, 0, 0, 'WITHSCORES')[2]) or NEVER)
 if jobs >= limit or ids >= limit or tonumber(redis.call('HGET', META, 'id_bytes') or '0') > memory_bytes then
   next_end = NOW_MS
 end
-local again = next_end < math.huge and digits(math.max(next_end - NOW_MS, 0)) or ''
+local again = next_end < NEVER and digits(math.max(next_end - NOW_MS, 0)) or ''
 local reply = { jobs, ids, (jobs >= limit or ids >= limit) and 1 or 0, again }
 for i = 3, #ARGV do
   reply[#reply + 1] = redis.call('HGET', TOTALS, ARGV[i] .. ':dropped') or '0'

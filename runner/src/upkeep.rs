@@ -13,7 +13,8 @@ use tokio::task::JoinSet;
 use crate::client::Spool;
 use crate::clock::{Monotonic, monotonic};
 use crate::queue::{
-    BATCH_MAX, LeaseSeen, Pruned, Pulse, Recall, RecallAction, Retention, SessionId, Settlement, Store, StoreError,
+    BATCH_MAX, LeaseSeen, Pruned, Pulse, Recall, RecallAction, Retention, SessionId, Settlement, Store,
+    StoreError,
 };
 use crate::sandbox::Stop;
 use crate::vitals::Vital;
@@ -51,6 +52,11 @@ fn beat_every(lease: Duration) -> Duration {
     (lease / 6 + Duration::from_millis(1)).min(Duration::from_secs(1))
 }
 
+/// The same while nobody has a lease: there is nothing to take over.
+fn beat_idle_every(lease: Duration) -> Duration {
+    (lease / 5).clamp(beat_every(lease), Duration::from_secs(1))
+}
+
 struct Upkeep {
     worker: Arc<Worker>,
     observer: Observer,
@@ -82,7 +88,7 @@ impl Before {
 
 /// Heartbeat, recalls, lost sessions, leases in nobody's hand.
 async fn beat_loop(worker: Arc<Worker>, vital: Vital, touch: Touch) {
-    let every = beat_every(worker.config.lease);
+    let (every, idle_every) = (beat_every(worker.config.lease), beat_idle_every(worker.config.lease));
     let mut upkeep = Upkeep {
         observer: Observer::new(worker.config.lease, every),
         worker: Arc::clone(&worker),
@@ -94,14 +100,16 @@ async fn beat_loop(worker: Arc<Worker>, vital: Vital, touch: Touch) {
     while !worker.is_over() {
         upkeep.vital.step();
         let started = monotonic();
-        match upkeep.beat().await {
-            Ok(()) => worker.outage.succeeded("heartbeat"),
+        let beat = upkeep.beat().await;
+        match &beat {
+            Ok(_) => worker.outage.succeeded("heartbeat"),
             Err(error) => {
-                worker.outage.failed("heartbeat", &error);
+                worker.outage.failed("heartbeat", error);
                 upkeep.observer.missed();
             }
         }
-        let next = started + every;
+        worker.outage.say();
+        let next = started + if beat == Ok(false) { idle_every } else { every };
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
             () = worker.beat_wanted.notified() => {}
@@ -110,7 +118,8 @@ async fn beat_loop(worker: Arc<Worker>, vital: Vital, touch: Touch) {
 }
 
 impl Upkeep {
-    async fn beat(&mut self) -> Result<(), StoreError> {
+    /// Whether anybody has a lease.
+    async fn beat(&mut self) -> Result<bool, StoreError> {
         let worker = Arc::clone(&self.worker);
         let sent = monotonic();
         let was_lost = self.touch.is_lost(worker.config.lease);
@@ -133,7 +142,7 @@ impl Upkeep {
             worker.hand_is_checked();
             self.in_touch(sent);
         }
-        Ok(())
+        Ok(pulse.leased)
     }
 
     /// What this runner has in its hand was its own when a heartbeat was `sent`.

@@ -40,8 +40,8 @@ pub(crate) use hand::Hand;
 use hand::{Claim, InHand, Moment, Running};
 pub use onlooker::Onlooker;
 pub(crate) use outage::{Outage, Pace};
-pub(crate) use policy::{Attempt, decide};
 use outlook::Outlook;
+pub(crate) use policy::{Attempt, decide};
 use restore::Memory;
 use shortage::Shortage;
 use waiting::Ended;
@@ -110,6 +110,8 @@ pub struct Worker {
     shortage: Shortage,
     /// Jobs came, or ran, since this was looked at.
     worked: AtomicBool,
+    /// Jobs were claimed: for whoever has nothing to do before.
+    jobs_came: Notify,
     lanes_wanted: AtomicBool,
     /// How many lanes the store listed at the last heartbeat.
     lanes_counted: AtomicU64,
@@ -172,6 +174,7 @@ impl Worker {
             audited_claims: AtomicU64::new(0),
             shortage: Shortage::default(),
             worked: AtomicBool::new(true),
+            jobs_came: Notify::new(),
             lanes_wanted: AtomicBool::new(true),
             lanes_counted: AtomicU64::new(0),
             outlook: watch::Sender::default(),
@@ -283,6 +286,12 @@ impl Worker {
     pub(crate) fn wake(&self) {
         self.worked.store(true, Relaxed);
         self.wake.notify_one();
+    }
+
+    /// Jobs were claimed.
+    fn jobs_came(&self) {
+        self.worked.store(true, Relaxed);
+        self.jobs_came.notify_one();
     }
 
     /// Whether jobs of this runner may have ended since it was asked last, or others may have come.

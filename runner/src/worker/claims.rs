@@ -232,7 +232,7 @@ impl Claimer {
 /// Starts what is due, holds the rest.
 fn take(worker: &Arc<Worker>, claimed: Claimed, clock: StoreClock) {
     if !claimed.jobs.is_empty() {
-        worker.worked.store(true, Relaxed);
+        worker.jobs_came();
     }
     for job in claimed.jobs {
         let is_due = job.due_ms.saturating_mul(1_000) <= claimed.now_us;

@@ -82,6 +82,12 @@ impl Worker {
         }
     }
 
+    /// Waits for the answer to a heartbeat.
+    pub(crate) async fn next_heartbeat(&self) {
+        // The sender lives as long as we do.
+        let _ = self.outlook.subscribe().changed().await;
+    }
+
     /// Sleeps until it is time for another look.
     pub(super) async fn nothing_to_do(&self, seen: Seen, vital: &Vital) {
         let mut outlooks = self.outlook.subscribe();
@@ -130,7 +136,11 @@ mod tests {
     #[test]
     fn while_heartbeats_look_nobody_else_has_to() {
         assert_eq!(until(500, None, None, (3, true)), 2_300, "until the next one is overdue");
-        assert_eq!(until(500, Some(1_700), None, (3, true)), 1_700, "what the look itself has seen stays true");
+        assert_eq!(
+            until(500, Some(1_700), None, (3, true)),
+            1_700,
+            "what the look itself has seen stays true"
+        );
         assert_eq!(until(500, Some(90_000), Some(90_000), (3, true)), 2_300);
         assert_eq!(until(500, Some(90_000), Some(6_000), (3, true)), 1_990, "a signal was lost");
         assert_eq!(until(500, None, Some(5), (3, true)), 1_000, "and what it told of is due");

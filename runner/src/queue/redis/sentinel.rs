@@ -173,7 +173,8 @@ impl Sentinels {
 
 /// A client for a server or a sentinel. Does not connect.
 pub(super) fn client(info: ConnectionInfo, tls: bool) -> Result<Client, RedisError> {
-    let alive = TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(ALIVE_TRIES);
+    let alive =
+        TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(ALIVE_TRIES);
     let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(alive);
     let info = info.set_tcp_settings(tcp);
     if tls { tls::client(info) } else { Client::open(info) }

@@ -53,18 +53,7 @@ impl RedisStore {
         let next_due_ms = items.text()?.parse().ok();
         let leased = items.number::<u64>()? > 0;
         let lanes = items.number()?;
-        Ok(Pulse {
-            now_us,
-            beat,
-            beat_before,
-            mark,
-            identity,
-            sessions,
-            recalls,
-            next_due_ms,
-            leased,
-            lanes,
-        })
+        Ok(Pulse { now_us, beat, beat_before, mark, identity, sessions, recalls, next_due_ms, leased, lanes })
     }
 
     pub(super) async fn all_sessions(&self) -> Result<Vec<SessionSeen>, StoreError> {

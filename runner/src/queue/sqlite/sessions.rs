@@ -3,8 +3,8 @@
 use std::sync::Arc;
 
 use super::SqliteStore;
-use super::finish::{Finished, Policy};
 use super::claim::paused_queues;
+use super::finish::{Finished, Policy};
 use super::heads::{Heads, head};
 use super::link::Promise;
 use super::rows::{JobRow, LeaseRow, PastRow, SUSPECTS, Waiting, part_of_number};

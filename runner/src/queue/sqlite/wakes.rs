@@ -24,8 +24,8 @@ use crate::queue::{Lane, SessionId, StoreError, Wake};
 const WAITING_MAX: usize = 1_024;
 /// How long a signal of another process may wait where the file system tells nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
-/// The same where it does.
-const LOOK_EVERY_HEARD: Duration = Duration::from_millis(250);
+/// The same where it does, as often as heartbeats look for lost signals.
+const LOOK_EVERY_HEARD: Duration = Duration::from_secs(1);
 /// Signals that are kept for those that have not looked yet.
 const SIGNALS_KEPT: u64 = 4_096;
 /// The pause before another attempt to open the file.
@@ -97,6 +97,10 @@ impl Listener {
 
     /// Hands on what is new. True when something was not, for want of room or because it is gone already.
     fn hand_on(&self, connection: &Connection, last: &mut i64) -> rusqlite::Result<bool> {
+        // Most of what is written is no signal.
+        if last_signal(connection)? == *last {
+            return Ok(false);
+        }
         // In one snapshot: what comes between the two queries would be taken for seen.
         let _snapshot = connection.unchecked_transaction()?;
         let mut statement = connection.prepare_cached(
