@@ -60,7 +60,7 @@ impl SqliteStore {
                     sessions: pulse_sessions(tx)?,
                     recalls: recalls(tx, &session)?,
                     next_due_ms: next_due(tx, &lanes)?,
-                    leased: tx.number("SELECT EXISTS (SELECT 1 FROM leases WHERE ns = ?1)", [tx.ns])? > 0,
+                    leased: tx.number("SELECT 1 FROM leases WHERE ns = ?1 LIMIT 1", [tx.ns])? > 0,
                     lanes: tx.number(
                         "SELECT count(*) FROM queues JOIN lanes USING (queue) WHERE ns = ?1",
                         [tx.ns],
