@@ -16,6 +16,7 @@ pub(super) async fn flush_loop(worker: Arc<Worker>, vital: Vital) {
     let mut flushed: HashMap<u64, u64> = HashMap::new();
     while !worker.is_over() {
         if worker.hand.is_empty() {
+            // An idle runner wakes up for nothing.
             let _rest = vital.rest();
             worker.jobs_came.notified().await;
         }

@@ -12,14 +12,13 @@ use crate::vitals::Vital;
 
 /// A look at least so often, by a heartbeat or by the claim loop itself, whatever is known: covers a lost signal.
 pub(super) const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// How much longer than that the claim loop waits for the next heartbeat, which may be on its way.
+/// How much longer than that the claim loop waits for the answer to the next heartbeat.
 const PATIENCE: Duration = Duration::from_millis(300);
 
 /// What a heartbeat has seen of the lanes.
 #[derive(Debug)]
 pub(super) struct Outlook {
     asked: Monotonic,
-    answered: Monotonic,
     clock: StoreClock,
     /// Those that were served when it was sent.
     lanes: Arc<HashSet<Lane>>,
@@ -38,14 +37,14 @@ pub(super) struct Seen {
 }
 
 impl Outlook {
-    /// Of the answer to a heartbeat that was `asked` for then and has just come.
+    /// Of the answer to a heartbeat that was sent at `asked` and asked about these lanes.
     pub(super) fn new(
         asked: Monotonic,
         clock: StoreClock,
         lanes: Arc<HashSet<Lane>>,
         next_due_ms: Option<u64>,
     ) -> Self {
-        Self { asked, answered: monotonic(), clock, lanes, next_due_ms }
+        Self { asked, clock, lanes, next_due_ms }
     }
 
     /// What a heartbeat asks about: all lanes that are served, or none where they are too many for one.
@@ -59,7 +58,7 @@ impl Outlook {
         if self.asked < seen.looked || !Arc::ptr_eq(&self.lanes, lanes) || lanes.len() > CLAIM_LANES_MAX {
             return None;
         }
-        let trusted = self.answered + LOOK_EVERY + PATIENCE;
+        let trusted = self.asked + LOOK_EVERY + PATIENCE;
         let due = self.next_due_ms.map(|due| self.clock.instant_of(due.saturating_sub(seen.look_ahead_ms)));
         Some(due.map_or(trusted, |due| due.min(trusted)))
     }
@@ -116,7 +115,7 @@ mod tests {
         Arc::new((0..count).map(|n| Lane { queue: name(n), kind: name(n) }).collect())
     }
 
-    /// A heartbeat at 1,000 ms, answered at once, at 5,000 ms on the store's clock, after a look at `looked_ms`.
+    /// A heartbeat at 1,000 ms, at 5,000 ms on the store's clock, after a look at `looked_ms`.
     fn until(looked_ms: u64, next_ms: Option<u64>, due_ms: Option<u64>, served: (usize, bool)) -> u64 {
         let start = monotonic();
         let at = |ms| start + Duration::from_millis(ms);
@@ -124,7 +123,6 @@ mod tests {
         let now = if served.1 { Arc::clone(&asked_of) } else { lanes(served.0) };
         let outlook = Outlook {
             asked: at(1_000),
-            answered: at(1_000),
             clock: StoreClock::new(5_000_000, at(1_000)),
             lanes: asked_of,
             next_due_ms: due_ms,
