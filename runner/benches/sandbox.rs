@@ -13,7 +13,7 @@ use hourhand::sandbox::{GuestJob, JobLog, Limits, Module, Sandbox, SandboxConfig
 
 /// A payload of 150 bytes: the size that queues are usually compared with.
 fn payload() -> Vec<u8> {
-    let (before, after) = (r#"{"id":1,"note":""#, r#""}"#);
+    let (before, after) = (r#"{"n":1,"text":""#, r#""}"#);
     format!("{before}{}{after}", "x".repeat(150 - before.len() - after.len())).into_bytes()
 }
 

@@ -336,6 +336,13 @@ pub struct Pulse {
     pub sessions: Vec<SessionSeen>,
     /// Leases of this session that an operator wants back, and how.
     pub recalls: Vec<Recall>,
+    /// The earliest due time of what waits in the lanes that were asked about, suspects included, in milliseconds since 1970: the
+    /// past when something is ready. Paused queues have none.
+    pub next_due_ms: Option<u64>,
+    /// Whether any session has a lease. Where none has, [`leases`](Store::leases) would have been empty at this moment.
+    pub leased: bool,
+    /// How many lanes the store lists ([`lanes`](Store::lanes)): another number than before says that there are others now.
+    pub lanes: u64,
 }
 
 /// An operator's word on a leased job.
@@ -574,6 +581,9 @@ pub struct Pruned {
     pub ids: u64,
     /// True when the bound was reached and there is more to do.
     pub more: bool,
+    /// In so many milliseconds there will be something to remove, unless a job ends before: 0 when there may be something now, `None`
+    /// when nothing that is kept has an end.
+    pub again_ms: Option<u64>,
     /// By queue, how many dead letters limits in number and bytes have ever dropped
     /// ([`dead_dropped_total`](QueueCounts::dead_dropped_total)): of every queue, unless there is more to do.
     pub dead_dropped: Vec<(Name, u64)>,
@@ -691,11 +701,17 @@ pub trait Store: Send + Sync + 'static {
     /// Writes logs and progress of running jobs, and answers for each in order.
     async fn write_logs(&self, logs: &[LogWrite]) -> Result<Vec<Settled>, StoreError>;
 
-    /// Shows that a session is alive, and looks around.
+    /// Shows that a session is alive, and looks around: the one call that an idle runner makes.
     /// `told` is the session's beat as its runner was told it last, 0 if never: while the store knows a lower one it does not
     /// count up, so that a loss shows until an answer has told of it.
-    async fn heartbeat(&self, session: &SessionId, info: &RunnerInfo, told: u64)
-    -> Result<Pulse, StoreError>;
+    /// `lanes` are those of which it wants to know when something falls due, up to [`CLAIM_LANES_MAX`].
+    async fn heartbeat(
+        &self,
+        session: &SessionId,
+        info: &RunnerInfo,
+        told: u64,
+        lanes: &[Lane],
+    ) -> Result<Pulse, StoreError>;
 
     /// Ends a session that holds no lease: removes it from the registry.
     async fn end_session(&self, session: &SessionId) -> Result<(), StoreError>;

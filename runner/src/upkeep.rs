@@ -13,7 +13,8 @@ use tokio::task::JoinSet;
 use crate::client::Spool;
 use crate::clock::{Monotonic, monotonic};
 use crate::queue::{
-    BATCH_MAX, LeaseSeen, Pulse, Recall, RecallAction, Retention, SessionId, Settlement, Store, StoreError,
+    BATCH_MAX, LeaseSeen, Pruned, Pulse, Recall, RecallAction, Retention, SessionId, Settlement, Store,
+    StoreError,
 };
 use crate::sandbox::Stop;
 use crate::vitals::Vital;
@@ -29,8 +30,10 @@ use dropped::Dropped;
 use observer::Observer;
 use touch::Touch;
 
-/// A prune step at least so often.
+/// A prune step so often while jobs come and go, or something is due to go.
 const PRUNE_EVERY: Duration = Duration::from_secs(5);
+/// A prune step at least so often: others may have ended jobs and be gone.
+const PRUNE_AT_LEAST: Duration = Duration::from_secs(300);
 
 /// Starts the upkeep loops of a worker on the current runtime. `spool` says which spool it drains.
 pub(crate) fn start(worker: &Arc<Worker>, loops: &mut JoinSet<()>, spool: watch::Receiver<Option<Spool>>) {
@@ -49,6 +52,11 @@ fn beat_every(lease: Duration) -> Duration {
     (lease / 6 + Duration::from_millis(1)).min(Duration::from_secs(1))
 }
 
+/// The same while nobody has a lease: there is nothing to take over.
+fn beat_idle_every(lease: Duration) -> Duration {
+    (lease / 5).clamp(beat_every(lease), Duration::from_secs(1))
+}
+
 struct Upkeep {
     worker: Arc<Worker>,
     observer: Observer,
@@ -60,9 +68,27 @@ struct Upkeep {
     gone: HashSet<u64>,
 }
 
+/// What this runner knew before the store was asked for leases.
+struct Before {
+    /// Tokens in its hand.
+    working: HashSet<u64>,
+    /// How often it had offered its hand.
+    offered: u64,
+    /// How many of its claims had brought no reply.
+    lost_claims: u64,
+}
+
+impl Before {
+    fn now(worker: &Worker) -> Self {
+        // In this order: what is offered or claimed while this is read counts as not known.
+        let (offered, lost_claims) = (worker.times_offered(), worker.lost_claims());
+        Self { working: worker.hand.working(), offered, lost_claims }
+    }
+}
+
 /// Heartbeat, recalls, lost sessions, leases in nobody's hand.
 async fn beat_loop(worker: Arc<Worker>, vital: Vital, touch: Touch) {
-    let every = beat_every(worker.config.lease);
+    let (every, idle_every) = (beat_every(worker.config.lease), beat_idle_every(worker.config.lease));
     let mut upkeep = Upkeep {
         observer: Observer::new(worker.config.lease, every),
         worker: Arc::clone(&worker),
@@ -74,14 +100,16 @@ async fn beat_loop(worker: Arc<Worker>, vital: Vital, touch: Touch) {
     while !worker.is_over() {
         upkeep.vital.step();
         let started = monotonic();
-        match upkeep.beat().await {
-            Ok(()) => worker.outage.succeeded("heartbeat"),
+        let beat = upkeep.beat().await;
+        match &beat {
+            Ok(_) => worker.outage.succeeded("heartbeat"),
             Err(error) => {
-                worker.outage.failed("heartbeat", &error);
+                worker.outage.failed("heartbeat", error);
                 upkeep.observer.missed();
             }
         }
-        let next = started + every;
+        worker.outage.say();
+        let next = started + if beat == Ok(false) { idle_every } else { every };
         tokio::select! {
             () = tokio::time::sleep_until(next.into()) => {}
             () = worker.beat_wanted.notified() => {}
@@ -90,24 +118,31 @@ async fn beat_loop(worker: Arc<Worker>, vital: Vital, touch: Touch) {
 }
 
 impl Upkeep {
-    async fn beat(&mut self) -> Result<(), StoreError> {
+    /// Whether anybody has a lease.
+    async fn beat(&mut self) -> Result<bool, StoreError> {
         let worker = Arc::clone(&self.worker);
         let sent = monotonic();
         let was_lost = self.touch.is_lost(worker.config.lease);
+        let before = Before::now(&worker);
         let pulse = worker.beat(Some(&self.vital)).await?;
         self.vital.step();
         if !was_lost {
             self.in_touch(sent);
         }
         answer_recalls(&worker, &pulse.recalls);
-        self.look_at_leases(&pulse).await?;
+        if pulse.leased {
+            self.walk(&pulse).await?;
+        } else {
+            // What a walk at the moment of the heartbeat would have found.
+            self.look_at_leases(&pulse, before, Vec::new()).await?;
+        }
         if was_lost || worker.is_hand_unchecked() {
             // Once more: what others have taken is stopped before anything may make calls again, or be claimed.
-            self.look_at_leases(&pulse).await?;
+            self.walk(&pulse).await?;
             worker.hand_is_checked();
             self.in_touch(sent);
         }
-        Ok(())
+        Ok(pulse.leased)
     }
 
     /// What this runner has in its hand was its own when a heartbeat was `sent`.
@@ -116,13 +151,23 @@ impl Upkeep {
         self.worker.in_touch(sent);
     }
 
-    /// One walk over all leases: who holds them, and which of ours are in nobody's hand.
-    async fn look_at_leases(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
-        let worker = Arc::clone(&self.worker);
-        let lost_claims = worker.lost_claims();
-        let (working, offered) = (worker.hand.working(), worker.times_offered());
-        let leases = all_leases(&*worker.store).await?;
+    /// One walk over all leases.
+    async fn walk(&mut self, pulse: &Pulse) -> Result<(), StoreError> {
+        let before = Before::now(&self.worker);
+        let leases = all_leases(&*self.worker.store).await?;
         self.vital.step();
+        self.look_at_leases(pulse, before, leases).await
+    }
+
+    /// Who holds leases, and which of ours are in nobody's hand.
+    async fn look_at_leases(
+        &mut self,
+        pulse: &Pulse,
+        before: Before,
+        leases: Vec<LeaseSeen>,
+    ) -> Result<(), StoreError> {
+        let worker = Arc::clone(&self.worker);
+        let Before { working, offered, lost_claims } = before;
         self.let_go(working, &leases, offered);
         let beats = pulse
             .sessions
@@ -287,25 +332,34 @@ pub(crate) async fn anybody_works(worker: &Worker) -> Result<bool, StoreError> {
 /// Prunes step by step, at once while there is more.
 async fn prune_loop(worker: Arc<Worker>, vital: Vital) {
     let mut dropped = Dropped::default();
+    let mut due = monotonic();
     while !worker.is_over() {
         vital.step();
-        let pause = match worker.store.prune().await {
-            Ok(pruned) => {
-                worker.outage.succeeded("prune");
-                if let Some(line) = dropped.heard(&pruned, monotonic()) {
-                    tracing::warn!(
-                        dropped = line.dropped, queues = line.queues, queue = %line.queue, total = line.total,
-                        "dead letters were dropped by a limit (dead_count, dead_bytes) before their age"
-                    );
+        let mut pause = PRUNE_EVERY;
+        if worker.has_worked() || due <= monotonic() {
+            due = monotonic();
+            match worker.store.prune().await {
+                Ok(pruned) => {
+                    worker.outage.succeeded("prune");
+                    say_dropped(&mut dropped, &pruned);
+                    due += pruned.again_ms.map_or(PRUNE_AT_LEAST, Duration::from_millis).min(PRUNE_AT_LEAST);
+                    if pruned.more {
+                        pause = Duration::from_millis(10);
+                    }
                 }
-                if pruned.more { Duration::from_millis(10) } else { PRUNE_EVERY }
+                Err(error) => worker.outage.failed("prune", &error),
             }
-            Err(error) => {
-                worker.outage.failed("prune", &error);
-                PRUNE_EVERY
-            }
-        };
+        }
         let _rest = vital.rest();
         tokio::time::sleep(pause).await;
+    }
+}
+
+fn say_dropped(dropped: &mut Dropped, pruned: &Pruned) {
+    if let Some(line) = dropped.heard(pruned, monotonic()) {
+        tracing::warn!(
+            dropped = line.dropped, queues = line.queues, queue = %line.queue, total = line.total,
+            "dead letters were dropped by a limit (dead_count, dead_bytes) before their age"
+        );
     }
 }

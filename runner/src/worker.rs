@@ -27,6 +27,7 @@ mod lanes;
 mod logs;
 mod onlooker;
 mod outage;
+mod outlook;
 mod policy;
 mod restore;
 mod run_job;
@@ -42,6 +43,7 @@ use drains::Drains;
 use hand::{Claim, InHand, Moment, Running};
 pub use onlooker::Onlooker;
 pub(crate) use outage::{Outage, Pace};
+use outlook::Outlook;
 pub(crate) use policy::{Attempt, decide};
 use restore::Memory;
 use run_job::Slot;
@@ -110,7 +112,15 @@ pub struct Worker {
     lost_claims: AtomicU64,
     audited_claims: AtomicU64,
     shortage: Shortage,
+    /// Jobs came, or ran, since this was looked at.
+    worked: AtomicBool,
+    /// Jobs were claimed: for whoever has nothing to do before.
+    jobs_came: Notify,
     lanes_wanted: AtomicBool,
+    /// How many lanes the store listed at the last heartbeat.
+    lanes_counted: AtomicU64,
+    /// What the last heartbeat has seen of those that are served.
+    outlook: watch::Sender<Option<Outlook>>,
     served_lanes: ArcSwap<HashSet<Lane>>,
     /// The last pass found nothing scheduled and nothing ready in the lanes that are served.
     pub(crate) saw_nothing_due: AtomicBool,
@@ -167,7 +177,11 @@ impl Worker {
             lost_claims: AtomicU64::new(0),
             audited_claims: AtomicU64::new(0),
             shortage: Shortage::default(),
+            worked: AtomicBool::new(true),
+            jobs_came: Notify::new(),
             lanes_wanted: AtomicBool::new(true),
+            lanes_counted: AtomicU64::new(0),
+            outlook: watch::Sender::default(),
             served_lanes: ArcSwap::default(),
             saw_nothing_due: AtomicBool::new(false),
             conflicts: parking_lot::Mutex::default(),
@@ -274,7 +288,24 @@ impl Worker {
 
     /// Ends the claim loop's sleep.
     pub(crate) fn wake(&self) {
+        self.worked.store(true, Relaxed);
         self.wake.notify_one();
+    }
+
+    /// Jobs were claimed.
+    fn jobs_came(&self) {
+        self.worked.store(true, Relaxed);
+        self.jobs_came.notify_one();
+    }
+
+    /// Whether jobs of this runner may have ended since it was asked last, or others may have come.
+    pub(crate) fn has_worked(&self) -> bool {
+        let worked = self.worked.swap(false, Relaxed);
+        let works = !self.hand.is_empty();
+        if works {
+            self.worked.store(true, Relaxed);
+        }
+        worked || works
     }
 
     /// Gives back the held jobs that match: they were never started.

@@ -324,7 +324,7 @@ async fn a_server_at_its_memory_limit_takes_no_jobs_but_outcomes() {
         store.settle(&settlements).await.expect("outcomes are taken").iter().all(|s| *s == Settled::Done)
     );
     assert_eq!(store.claim(&claim_of("a", "s", 100, 50)).await.expect("claims work").jobs.len(), 50);
-    store.heartbeat(&SessionId("s".into()), &runner(), 0).await.expect("heartbeats work");
+    store.heartbeat(&SessionId("s".into()), &runner(), 0, &[]).await.expect("heartbeats work");
     store.pause(&name("a")).await.expect("pausing works");
     store.pause(&name("b")).await.expect("pausing works before the first job");
     store.resume(&name("b")).await.expect("resuming works");

@@ -89,8 +89,8 @@ fn idle(on: StoreKind) {
     let runner = runner(&here, &[]);
     let (_, mib) = looked_at("idle", on, &runner, seconds());
     if let Backing::Redis(server) = &store {
-        let calls = at_redis::commands_during(server, Duration::from_secs(10)) as f64 / 10.0;
-        println!("{on:?}, idle: {calls:.1} calls a second");
+        let calls = at_redis::commands_during(server, seconds()) as f64 / seconds().as_secs_f64();
+        println!("{on:?}, idle: {calls:.2} calls a second");
     }
     assert!(mib <= IDLE_MIB, "{mib:.1} MiB");
 }

@@ -1,6 +1,8 @@
 //! Behind the store's back: looking at a Redis of the test's own, and troubling it.
 
-use std::time::Duration;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
 
 use super::redis_server::RedisServer;
 
@@ -15,18 +17,19 @@ pub fn command(redis: &RedisServer, words: &[&str]) -> redis::Value {
 
 /// How many commands clients sent while nothing of the test's own ran.
 pub fn commands_during(redis: &RedisServer, span: Duration) -> u64 {
-    let processed = || -> u64 {
-        let info: String = redis::cmd("INFO").arg("commandstats").query(&mut redis.client()).expect("INFO");
-        // Calls from inside scripts are not round trips.
-        let calls = |name: &str| -> u64 {
-            let line = info.lines().find(|l| l.starts_with(&format!("cmdstat_{name}:calls=")));
-            line.and_then(|l| l.split(['=', ',']).nth(1)?.parse().ok()).unwrap_or(0)
-        };
-        calls("evalsha") + calls("eval") + calls("hscan") + calls("smembers") + calls("ping")
-    };
-    let before = processed();
-    std::thread::sleep(span);
-    processed() - before
+    let mut monitor = TcpStream::connect(("127.0.0.1", redis.port())).expect("a connection");
+    monitor.write_all(b"MONITOR\r\n").expect("sent");
+    monitor.set_read_timeout(Some(Duration::from_millis(100))).expect("a time limit");
+    let (mut seen, mut part) = (Vec::new(), [0u8; 65_536]);
+    #[allow(clippy::disallowed_methods, reason = "a test's own clock")]
+    let began = Instant::now();
+    while began.elapsed() < span {
+        let read = monitor.read(&mut part).unwrap_or(0);
+        seen.extend_from_slice(&part[..read]);
+    }
+    // A line each. Those from inside scripts are not round trips.
+    let seen = String::from_utf8_lossy(&seen);
+    seen.lines().filter(|line| line.contains("] \"") && !line.contains(" lua] ")).count() as u64
 }
 
 /// Lets a script keep the server busy for so long, and ends it.

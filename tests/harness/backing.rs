@@ -123,6 +123,29 @@ impl Backing {
         }
     }
 
+    /// Nobody is told of what is written, until [`unmute`](Self::unmute).
+    pub fn mute(&self) {
+        match self {
+            Self::Redis(server) => {
+                at_redis::command(server, &["ACL", "SETUSER", "default", "resetchannels"]);
+            }
+            Self::Sqlite(file) => {
+                let trigger = "CREATE TRIGGER mute BEFORE INSERT ON wakes BEGIN SELECT RAISE(IGNORE); END";
+                file.client().execute_batch(trigger).expect("a trigger");
+            }
+        }
+    }
+
+    /// Ends what [`mute`](Self::mute) did.
+    pub fn unmute(&self) {
+        match self {
+            Self::Redis(server) => {
+                at_redis::command(server, &["ACL", "SETUSER", "default", "allchannels"]);
+            }
+            Self::Sqlite(file) => file.client().execute_batch("DROP TRIGGER mute").expect("it was there"),
+        }
+    }
+
     /// Loses everything, while it goes on.
     pub fn empty(&self) {
         match self {

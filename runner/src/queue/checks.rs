@@ -1,7 +1,7 @@
 //! What every store checks before it takes anything, and the ids that stores make: one place, one wording.
 
 use super::{
-    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, ClaimedJob, LogWrite, SessionId,
+    BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, CLAIM_LANES_MAX, ClaimRequest, ClaimedJob, Lane, LogWrite, SessionId,
     Settlement, StoreError,
 };
 use crate::effects::{PROGRESS_BYTES_MAX, check_keys, check_value};
@@ -118,12 +118,8 @@ pub(super) fn check_session(session: &SessionId) -> Result<(), StoreError> {
 /// A claim, whole.
 pub(super) fn check_claim(request: &ClaimRequest) -> Result<(), StoreError> {
     check_session(&request.session)?;
-    let (lanes, jobs) = (request.lanes.len(), request.due_max.max(request.ahead_max));
-    if lanes > CLAIM_LANES_MAX {
-        return Err(StoreError::Invalid(format!(
-            "claim of {lanes} lanes: expected at most {CLAIM_LANES_MAX}"
-        )));
-    }
+    check_lanes("claim of", request.lanes.len())?;
+    let jobs = request.due_max.max(request.ahead_max);
     if jobs > BATCH_MAX {
         return Err(too_many(jobs));
     }
@@ -132,6 +128,20 @@ pub(super) fn check_claim(request: &ClaimRequest) -> Result<(), StoreError> {
             "token {}: expected at most {TOKEN_MAX}",
             request.first_token
         )));
+    }
+    Ok(())
+}
+
+/// A heartbeat's session and lanes.
+pub(super) fn check_heartbeat(session: &SessionId, lanes: &[Lane]) -> Result<(), StoreError> {
+    check_session(session)?;
+    check_lanes("heartbeat that looks at", lanes.len())
+}
+
+fn check_lanes(what: &str, lanes: usize) -> Result<(), StoreError> {
+    if lanes > CLAIM_LANES_MAX {
+        let said = format!("{what} {lanes} lanes: expected at most {CLAIM_LANES_MAX}");
+        return Err(StoreError::Invalid(said));
     }
     Ok(())
 }

@@ -227,8 +227,9 @@ impl Store for RedisStore {
         session: &SessionId,
         info: &RunnerInfo,
         told: u64,
+        lanes: &[Lane],
     ) -> Result<Pulse, StoreError> {
-        self.beat(session, info, told).await
+        self.beat(session, info, told, lanes).await
     }
 
     async fn end_session(&self, session: &SessionId) -> Result<(), StoreError> {

@@ -235,8 +235,9 @@ impl Store for SqliteStore {
         session: &SessionId,
         info: &RunnerInfo,
         told: u64,
+        lanes: &[Lane],
     ) -> Result<Pulse, StoreError> {
-        self.beat(session, info, told).await
+        self.beat(session, info, told, lanes).await
     }
 
     async fn end_session(&self, session: &SessionId) -> Result<(), StoreError> {

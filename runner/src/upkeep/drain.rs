@@ -10,8 +10,9 @@ use crate::clock::monotonic;
 use crate::vitals::Vital;
 use crate::worker::Worker;
 
-/// How often it is looked into the folder. Where there is no file, that is all that it costs.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// It is looked into the folder after each heartbeat, for then the store answers, and at least so often. Where there is no file, that is
+/// all that it costs.
+const LOOK_EVERY: Duration = Duration::from_secs(5);
 /// How long one drain goes on before it is looked whether it is still wanted.
 const DRAIN_FOR: Duration = Duration::from_secs(1);
 
@@ -54,12 +55,16 @@ pub(super) async fn drain_loop(
         }
         if !more {
             // A change counts at once. Without a sender there is none.
-            let _ = tokio::time::timeout(LOOK_EVERY, async {
+            let changed = async {
                 if wanted.changed().await.is_err() {
                     std::future::pending::<()>().await;
                 }
-            })
-            .await;
+            };
+            tokio::select! {
+                () = changed => {}
+                () = worker.next_heartbeat() => {}
+                () = tokio::time::sleep(LOOK_EVERY) => {}
+            }
         }
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use super::lanes::{Lanes, reached_a_bound};
 use super::outage::Pace;
+use super::outlook::{LOOK_EVERY, Seen};
 use super::run_job::{Slot, give_back};
 use super::{Claim, InHand, Worker};
 use crate::clock::{Monotonic, StoreClock, monotonic};
@@ -14,8 +15,6 @@ use crate::queue::{BATCH_MAX, CLAIM_LANES_MAX, ClaimRequest, Claimed, StoreError
 use crate::telemetry::Throttled;
 use crate::vitals::Vital;
 
-/// A claim at least so often, whatever is known: covers a lost signal.
-const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// How long a runner that was full waits for more free slots than one.
 const GATHER: Duration = Duration::from_millis(1);
 /// Bounds of the look ahead, in milliseconds.
@@ -33,7 +32,7 @@ pub(super) async fn claim_loop(worker: Arc<Worker>, vital: Vital) {
         vital.step();
         let next = claimer.look(&worker, &vital).await;
         tokio::select! {
-            () = next.wait(&worker) => {}
+            () = next.wait(&worker, &vital) => {}
             () = worker.stopping.notified() => {}
         }
     }
@@ -51,9 +50,9 @@ struct Claimer {
 enum Next {
     /// More is there, and room for it.
     AtOnce,
-    /// A job falls due then, or it is time for another look; any signal ends the wait.
-    At(Monotonic),
-    /// The same while a kind has all the jobs that it may have at once: the end of one ends the wait too.
+    /// A job falls due, or it is time for another look; any signal ends the wait.
+    Later(Seen),
+    /// The same at an instant, while a kind has all the jobs that it may have at once: the end of one ends the wait too.
     AtOrSlot(Monotonic),
     /// All slots are busy, or memory for more is not sure.
     Slot,
@@ -65,15 +64,10 @@ enum Next {
 }
 
 impl Next {
-    async fn wait(self, worker: &Worker) {
+    async fn wait(self, worker: &Worker, vital: &Vital) {
         match self {
             Self::AtOnce => {}
-            Self::At(at) => {
-                tokio::select! {
-                    () = tokio::time::sleep_until(at.into()) => {}
-                    () = worker.wake.notified() => {}
-                }
-            }
+            Self::Later(seen) => worker.nothing_to_do(seen, vital).await,
             Self::AtOrSlot(at) => {
                 tokio::select! {
                     () = tokio::time::sleep_until(at.into()) => {}
@@ -176,10 +170,8 @@ impl Claimer {
         match next_due {
             Some(at) if at <= now => Next::AtOnce,
             None if claimed_any => Next::AtOnce,
-            at => {
-                let at = at.unwrap_or(now + LOOK_EVERY).min(now + LOOK_EVERY);
-                if bounded { Next::AtOrSlot(at) } else { Next::At(at) }
-            }
+            at if bounded => Next::AtOrSlot(at.unwrap_or(now + LOOK_EVERY).min(now + LOOK_EVERY)),
+            next => Next::Later(Seen { looked: now, next, look_ahead_ms: self.look_ahead_ms() }),
         }
     }
 
@@ -242,6 +234,9 @@ impl Claimer {
 
 /// Starts what is due, holds the rest.
 fn take(worker: &Arc<Worker>, claimed: Claimed, clock: StoreClock) {
+    if !claimed.jobs.is_empty() {
+        worker.jobs_came();
+    }
     let mut starting = Vec::with_capacity(claimed.jobs.len());
     for job in claimed.jobs {
         let is_due = job.due_ms.saturating_mul(1_000) <= claimed.now_us;

@@ -11,8 +11,8 @@ use crate::names::Name;
 use crate::queue::{ClaimedJob, Lane, LaneClaim, StoreError};
 use crate::registry::Handler;
 
-/// The store's list of lanes is read again after so long: covers a lost signal about a new one.
-const REFRESH_EVERY: Duration = Duration::from_secs(5);
+/// The store's list of lanes is read again after so long, at the next look: heartbeats only tell that there are more or fewer.
+const REFRESH_EVERY: Duration = Duration::from_secs(60);
 
 /// The lanes that are served here, by kind, and turns that move on with each look.
 #[derive(Default)]

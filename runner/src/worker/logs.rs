@@ -15,9 +15,13 @@ const FLUSH_EVERY: Duration = Duration::from_millis(500);
 pub(super) async fn flush_loop(worker: Arc<Worker>, vital: Vital) {
     let mut flushed: HashMap<u64, u64> = HashMap::new();
     while !worker.is_over() {
+        if worker.hand.is_empty() {
+            // An idle runner wakes up for nothing.
+            let _rest = vital.rest();
+            worker.jobs_came.notified().await;
+        }
         vital.step();
         tokio::time::sleep(FLUSH_EVERY).await;
-        worker.outage.say();
         let running = worker.hand.running();
         flushed.retain(|token, _| running.iter().any(|r| r.claimed.lease.token == *token));
         let mut logs = Vec::new();

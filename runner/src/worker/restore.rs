@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use tokio::sync::{RwLock, RwLockReadGuard};
 
 use super::Worker;
+use super::outlook::Outlook;
 use super::witness::{Sight, Witness};
 use crate::clock::monotonic;
 use crate::queue::{BATCH_MAX, BATCH_PAYLOAD_BYTES_MAX, ClaimedJob, Offered, Pulse, StoreError};
@@ -77,9 +78,12 @@ impl Worker {
         let _one = self.memory.beating.lock().await;
         drop(rest);
         let told = self.memory.state.lock().witness.told();
+        let lanes = self.served_lanes.load_full();
         let asked = monotonic();
-        let pulse = self.store.heartbeat(&self.session, &self.info(), told.beat()).await?;
-        self.read_clock(pulse.now_us, asked);
+        let pulse =
+            self.store.heartbeat(&self.session, &self.info(), told.beat(), &Outlook::asks(&lanes)).await?;
+        let clock = self.read_clock(pulse.now_us, asked);
+        self.look_out(Outlook::new(asked, clock, lanes, pulse.next_due_ms), pulse.lanes);
         let _ = self.started_ms.compare_exchange(0, pulse.now_us / 1_000, SeqCst, SeqCst);
         let lost = {
             let mut state = self.memory.state.lock();

@@ -107,6 +107,9 @@ mod tests {
             identity: identity.to_owned(),
             sessions: Vec::new(),
             recalls: Vec::new(),
+            next_due_ms: None,
+            leased: false,
+            lanes: 0,
         }
     }
 

@@ -245,7 +245,10 @@ impl<'a> Hand<'a> {
 
     /// A heartbeat of a runner that was told this beat last.
     pub(crate) async fn beat_told(&self, told: u64) -> hourhand::queue::Pulse {
-        self.store.heartbeat(&self.session, &info(&self.session), told).await.expect("heartbeat answers")
+        self.store
+            .heartbeat(&self.session, &info(&self.session), told, &[lane("a")])
+            .await
+            .expect("heartbeat answers")
     }
 }
 

@@ -147,6 +147,7 @@ macro_rules! conformance {
                 a_copy_brings_progress;
             sessions:
                 a_heartbeat_shows_every_session
+                a_heartbeat_tells_when_its_lanes_have_something_to_do
                 a_session_is_known_by_its_leases_alone
                 every_lease_is_listed
                 a_crash_uses_an_attempt_and_keeps_the_place
@@ -178,6 +179,7 @@ macro_rules! conformance {
                 a_count_keeps_the_newest
                 a_limit_in_bytes_keeps_the_newest
                 prune_removes_what_is_over_its_age_and_only_that
+                prune_says_when_there_will_be_something_to_remove
                 prune_leaves_other_namespaces_alone
                 prune_never_touches_a_job_that_came_back
                 a_finished_id_is_remembered_after_its_record

@@ -213,7 +213,7 @@ async fn every_verb(store: &RedisStore) -> Vec<(&'static str, Option<StoreError>
         ("lanes", store.lanes().await.err()),
         ("enqueue", store.enqueue(&[job_with_id("a", "new")]).await.err()),
         ("claim", store.claim(&hand.request(&["a"], 1)).await.err()),
-        ("heartbeat", store.heartbeat(&session, &info(&session), 0).await.err()),
+        ("heartbeat", store.heartbeat(&session, &info(&session), 0, &[lane("a")]).await.err()),
         ("sessions", store.sessions().await.err()),
         ("leases", store.leases(None).await.err()),
         ("prune", store.prune().await.err()),

@@ -14,6 +14,7 @@ async fn prune_all(store: &dyn Store) -> Pruned {
         let pruned = store.prune().await.expect("prune answers");
         total.jobs += pruned.jobs;
         total.ids += pruned.ids;
+        total.again_ms = pruned.again_ms;
         if !pruned.more {
             return total;
         }
@@ -134,6 +135,36 @@ pub(crate) async fn prune_removes_what_is_over_its_age_and_only_that<B: Bed>(bed
     }
     let counts = store.counts().await.expect("counts");
     assert_eq!(counts.queues.iter().map(|q| q.completed + q.dead + q.cancelled).sum::<u64>(), 2);
+}
+
+pub(crate) async fn prune_says_when_there_will_be_something_to_remove<B: Bed>(bed: B) {
+    let store = bed.store();
+    let aged = |age_ms| Retention { age_ms: Some(age_ms), ..KEEP };
+    assert_eq!(prune_all(store).await.again_ms, None, "there is nothing");
+    finish_all(store, &[job("a"), job("b")], completed(b""), KEEP).await;
+    enqueue_one(store, &job("a")).await;
+    assert_eq!(prune_all(store).await.again_ms, None, "nothing that is kept has an end");
+    let within = |again_ms: Option<u64>, hi: u64| {
+        assert!(again_ms.is_some_and(|ms| ms <= hi && ms + 60_000 > hi), "in {again_ms:?} ms, of {hi}");
+    };
+    // The memory of an id ends too.
+    finish_all(store, &[job_with_id("c", "x")], completed(b""), aged(0)).await;
+    within(prune_all(store).await.again_ms, IdMemory::default().age_ms);
+    // Behind one that stays for ever.
+    finish_all(store, &[job("a")], completed(b""), aged(4_000_000)).await;
+    within(prune_all(store).await.again_ms, 4_000_000);
+    finish_all(store, &[job("b")], dead(), aged(2_000_000)).await;
+    within(prune_all(store).await.again_ms, 2_000_000);
+    finish_all(store, &vec![job("a"); 3], completed(b""), aged(1)).await;
+    tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+    assert_eq!(prune_all(store).await.jobs, 3);
+    within(prune_all(store).await.again_ms, 2_000_000);
+    assert_eq!(bed.open("beside").await.prune().await.map(|pruned| pruned.again_ms), Ok(None));
+    // More of different ages than one call may look through: it has to go on then.
+    finish_all(store, &vec![job("a"); 300], completed(b""), KEEP).await;
+    finish_all(store, &[job("a")], completed(b""), aged(1_000_000)).await;
+    let again_ms = prune_all(store).await.again_ms;
+    assert!(again_ms.is_some_and(|ms| ms <= 1_000_000), "in {again_ms:?} ms");
 }
 
 pub(crate) async fn prune_leaves_other_namespaces_alone<B: Bed>(bed: B) {

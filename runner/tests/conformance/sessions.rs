@@ -1,8 +1,11 @@
 //! Sessions: heartbeats, leases, and what happens to the jobs of a runner that went away.
 
-use hourhand::job::{Due, NewJob, State};
+use hourhand::job::{Due, NewJob, Priority, State};
 use hourhand::outcome::{Outcome, Reason};
-use hourhand::queue::{LeaseSeen, RecallAction, Reclaimed, Retention, Settled, Settlement, Store, Verdict};
+use hourhand::queue::{
+    CLAIM_LANES_MAX, Lane, LeaseSeen, RecallAction, Reclaimed, Retention, SessionId, Settled, Settlement,
+    Store, StoreError, Verdict,
+};
 
 use crate::bed::*;
 
@@ -32,6 +35,41 @@ pub(crate) async fn a_heartbeat_shows_every_session<B: Bed>(bed: B) {
     );
     store.end_session(&one.session).await.expect("ended");
     assert_eq!(store.sessions().await.expect("sessions").len(), 1);
+}
+
+pub(crate) async fn a_heartbeat_tells_when_its_lanes_have_something_to_do<B: Bed>(bed: B) {
+    let store = bed.store();
+    let mut hand = Hand::new(store, "s");
+    let told = |pulse: hourhand::queue::Pulse| (pulse.next_due_ms, pulse.leased, pulse.lanes);
+    assert_eq!(told(hand.beat().await), (None, false, 0), "there is nothing");
+    let due = |ms| NewJob { due: Due::In(ms), ..job("a") };
+    let due_of = |job: NewJob| async move { store.enqueue(&[job]).await.expect("taken")[0].due_ms };
+    due_of(job("elsewhere")).await;
+    assert_eq!(told(hand.beat().await), (None, false, 1), "not in its lanes");
+    let later = due_of(due(60_000)).await;
+    assert_eq!(told(hand.beat().await), (Some(later), false, 2));
+    let sooner = due_of(NewJob { priority: Priority::Low, ..due(30_000) }).await;
+    assert_eq!(told(hand.beat().await), (Some(sooner), false, 2), "of any priority");
+    let ready = due_of(job("a")).await;
+    assert_eq!(told(hand.beat().await), (Some(ready), false, 2));
+    store.pause(&name("a")).await.expect("paused");
+    assert_eq!(told(hand.beat().await), (None, false, 2), "nobody may claim it");
+    store.resume(&name("a")).await.expect("resumed");
+    for _ in 0..2 {
+        assert_eq!(hand.claim(&["a"], 1).await.len(), 1);
+        assert_eq!(told(hand.beat().await), (Some(sooner), true, 2), "somebody has it");
+        reclaim_all(store).await;
+    }
+    assert_eq!(told(hand.beat().await), (Some(ready), false, 2), "suspects are claimed too");
+
+    let beat = |lanes: Vec<Lane>| async move {
+        let session = SessionId("s".into());
+        store.heartbeat(&session, &info(&session), 0, &lanes).await
+    };
+    let many: Vec<Lane> = (0..CLAIM_LANES_MAX).map(|n| lane(&format!("l{n}"))).collect();
+    assert_eq!(beat(many.clone()).await.map(|pulse| pulse.next_due_ms), Ok(None), "lanes that do not exist");
+    let over = beat(many.into_iter().chain([lane("a")]).collect()).await;
+    assert!(matches!(&over, Err(StoreError::Invalid(text)) if text.contains("65 lanes")), "{over:?}");
 }
 
 pub(crate) async fn a_session_is_known_by_its_leases_alone<B: Bed>(bed: B) {

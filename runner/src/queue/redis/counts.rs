@@ -84,6 +84,8 @@ impl RedisStore {
             pruned.jobs += items.number::<u64>()?;
             pruned.ids += items.number::<u64>()?;
             pruned.more = items.number::<u64>()? > 0;
+            let again_ms: Option<u64> = items.text()?.parse().ok();
+            pruned.again_ms = [pruned.again_ms, again_ms].into_iter().flatten().min();
             for queue in step {
                 pruned.dead_dropped.push((queue.clone(), items.number()?));
             }

@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use parking_lot::Mutex;
 use redis::aio::MultiplexedConnection;
+use redis::io::tcp::socket2::TcpKeepalive;
 use redis::{Client, Cmd, ConnectionAddr, ConnectionInfo, RedisError};
 use tokio::time::timeout;
 
@@ -37,6 +38,11 @@ struct Sentinel {
     kept: Mutex<Option<MultiplexedConnection>>,
 }
 
+/// When the kernel asks the other end of a quiet connection whether it is there, and how often and at which pace it asks before it ends
+/// it: within ten seconds.
+const ALIVE_AFTER: Duration = Duration::from_secs(5);
+const ALIVE_EVERY: Duration = Duration::from_secs(1);
+const ALIVE_TRIES: u32 = 5;
 /// How long a sentinel may take to say whether the primary still is the same.
 const ANSWERS_WITHIN: Duration = Duration::from_secs(1);
 
@@ -167,7 +173,9 @@ impl Sentinels {
 
 /// A client for a server or a sentinel. Does not connect.
 pub(super) fn client(info: ConnectionInfo, tls: bool) -> Result<Client, RedisError> {
-    let tcp = info.tcp_settings().clone().set_nodelay(true);
+    let alive =
+        TcpKeepalive::new().with_time(ALIVE_AFTER).with_interval(ALIVE_EVERY).with_retries(ALIVE_TRIES);
+    let tcp = info.tcp_settings().clone().set_nodelay(true).set_keepalive(alive);
     let info = info.set_tcp_settings(tcp);
     if tls { tls::client(info) } else { Client::open(info) }
 }

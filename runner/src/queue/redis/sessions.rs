@@ -10,7 +10,7 @@ use super::enqueue::Lanes;
 use super::link::Repeat;
 use super::record::{read_lease, rid_text};
 use super::reply::{Items, unexpected};
-use crate::queue::checks::{check_session, too_many};
+use crate::queue::checks::{check_heartbeat, too_many};
 use crate::queue::{
     BATCH_MAX, IdMemory, Lane, Lease, LeaseSeen, Page, Pulse, Recall, RecallAction, Reclaimed, Retention,
     RunnerInfo, SessionId, SessionSeen, StoreError,
@@ -25,15 +25,20 @@ impl RedisStore {
         session: &SessionId,
         info: &RunnerInfo,
         told: u64,
+        lanes: &[Lane],
     ) -> Result<Pulse, StoreError> {
-        check_session(session)?;
+        check_heartbeat(session, lanes)?;
         let json = serde_json::to_string(info)
             .map_err(|error| StoreError::Invalid(format!("invalid runner info: {error}")))?;
         let said = format!("{}\u{1f}{json}", info.name.replace(char::is_control, "?"));
         let told = told.to_string();
-        let args = [session.0.as_bytes(), said.as_bytes(), told.as_bytes()];
-        let reply =
-            self.link.script(&self.scripts.heartbeat, self.keys.globals(), &args, Repeat::Once).await?;
+        let mut args = vec![&*session.0, &*said, &*told];
+        let mut keys = self.keys.globals().to_vec();
+        for lane in lanes {
+            keys.extend(self.keys.due(lane));
+            args.push(lane.queue.as_str());
+        }
+        let reply = self.link.script(&self.scripts.heartbeat, &keys, &args, Repeat::Once).await?;
         let mut items = Items::of(reply)?;
         let (now_us, beat) = (items.number()?, items.number()?);
         let (beat_before, mark) = (items.text()?.parse().ok(), items.number()?);
@@ -45,7 +50,10 @@ impl RedisStore {
             let record = list.number()?;
             recalls.extend(read_recall(record, &list.text()?));
         }
-        Ok(Pulse { now_us, beat, beat_before, mark, identity, sessions, recalls })
+        let next_due_ms = items.text()?.parse().ok();
+        let leased = items.number::<u64>()? > 0;
+        let lanes = items.number()?;
+        Ok(Pulse { now_us, beat, beat_before, mark, identity, sessions, recalls, next_due_ms, leased, lanes })
     }
 
     pub(super) async fn all_sessions(&self) -> Result<Vec<SessionSeen>, StoreError> {

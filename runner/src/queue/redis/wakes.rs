@@ -1,9 +1,10 @@
 //! Wake-ups: a connection of its own that listens to what the scripts publish.
 //!
 //! Signals may be lost, and the receiver is told so with [`Wake::Missed`]: after every (re)connect, and
-//! when it did not keep up. A connection that says nothing is asked every few seconds whether it lives. One to a server that
-//! is not the primary any more may live for ever and say nothing: so it is left whenever the store's own had to be
-//! opened anew, for that may lead elsewhere now.
+//! when it did not keep up. Whether a connection that says nothing lives is the kernel's to find out (see
+//! `sentinel::client`), which costs the server nothing; that something on the way answers in the server's place is found by asking it
+//! now and then. One to a server that is not the primary any more may live for ever and say nothing: so it is left whenever the
+//! store's own had to be opened anew, for that may lead elsewhere now.
 //! A user without the channel is told of once and tried again: the permission may come, and until then the runner
 //! looks by itself.
 
@@ -20,8 +21,9 @@ use crate::queue::{Lane, SessionId, Wake};
 
 /// Wake-ups that may wait for the receiver; beyond that it looks at everything anyway.
 const WAITING_MAX: usize = 1_024;
-/// A quiet connection is asked so often whether it lives, and has as long to answer.
-const PING_AFTER: Duration = Duration::from_secs(5);
+/// A quiet connection is asked so often whether it lives, and has so long to answer.
+const PING_AFTER: Duration = Duration::from_secs(60);
+const PING_PATIENCE: Duration = Duration::from_secs(5);
 /// The pause before another attempt to connect grows from the first to the second.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(3);
@@ -106,7 +108,7 @@ async fn relay(mut sink: PubSubSink, mut stream: PubSubStream, sender: &mpsc::Se
         match message {
             Ok(Some(message)) => missed = !hand_on(&message, sender),
             Ok(None) => return,
-            Err(_) => match timeout(PING_AFTER, sink.ping::<redis::Value>()).await {
+            Err(_) => match timeout(PING_PATIENCE, sink.ping::<redis::Value>()).await {
                 Ok(Ok(_)) => {}
                 _ => return,
             },

@@ -119,10 +119,14 @@ fn show_life(tx: &Tx<'_>, request: &ClaimRequest) -> Result<u64, StoreError> {
     )
 }
 
+/// The queues that claims leave alone.
+pub(super) fn paused_queues(tx: &Tx<'_>) -> Result<Vec<i64>, StoreError> {
+    tx.rows("SELECT queue FROM queues WHERE ns = ?1 AND paused = 1", [tx.ns], |row| row.get(0))
+}
+
 /// The lanes of the request that exist and are not paused, in its order, and their kinds.
 fn open_lanes(tx: &Tx<'_>, request: &ClaimRequest) -> Result<(Vec<Open>, Vec<Kind>), StoreError> {
-    let paused = tx
-        .rows("SELECT queue FROM queues WHERE ns = ?1 AND paused = 1", [tx.ns], |row| row.get::<_, i64>(0))?;
+    let paused = paused_queues(tx)?;
     let (mut open, mut kinds) = (Vec::with_capacity(request.lanes.len()), Vec::<Kind>::new());
     for wanted in &request.lanes {
         let Some(row) = tx.find_lane(&wanted.lane)? else { continue };

@@ -166,5 +166,25 @@ fn prune(tx: &Tx<'_>) -> Result<Pruned, StoreError> {
     if free > PAGES_KEPT {
         tx.rows(&format!("PRAGMA incremental_vacuum({PAGES_GIVEN_BACK})"), [], |_| Ok(()))?;
     }
+    let over =
+        tx.number("SELECT id_bytes FROM namespaces WHERE ns = ?1", [tx.ns])? > IdMemory::default().bytes;
+    let rest = pruned.more || over || free > PAGES_KEPT;
+    pruned.again_ms = if rest { Some(0) } else { next_end(tx)?.map(|at| at.saturating_sub(tx.now_ms)) };
     Ok(pruned)
+}
+
+/// When the first of the finished jobs and of the remembered ids is to go.
+fn next_end(tx: &Tx<'_>) -> Result<Option<u64>, StoreError> {
+    let job = tx.row(
+        "SELECT min((SELECT expire_ms FROM past WHERE past.queue = queues.queue AND expire_ms IS NOT NULL \
+         ORDER BY expire_ms LIMIT 1)) FROM queues WHERE ns = ?1",
+        [tx.ns],
+        |row| row.get::<_, Option<u64>>(0),
+    )?;
+    let id = tx.row(
+        "SELECT forget_ms FROM ids WHERE ns = ?1 AND record IS NULL ORDER BY forget_ms LIMIT 1",
+        [tx.ns],
+        |row| row.get::<_, Option<u64>>(0),
+    )?;
+    Ok([job.flatten(), id.flatten()].into_iter().flatten().min())
 }

@@ -3,14 +3,15 @@
 use std::sync::Arc;
 
 use super::SqliteStore;
+use super::claim::paused_queues;
 use super::finish::{Finished, Policy};
-use super::heads::Heads;
+use super::heads::{Heads, head};
 use super::link::Promise;
-use super::rows::{JobRow, LeaseRow, PastRow, Waiting, part_of_number};
+use super::rows::{JobRow, LeaseRow, PastRow, SUSPECTS, Waiting, part_of_number};
 use super::tx::Tx;
 use crate::job::{CRASHES_MAX, State};
 use crate::names::Name;
-use crate::queue::checks::{check_session, too_many};
+use crate::queue::checks::{check_heartbeat, too_many};
 use crate::queue::{
     BATCH_MAX, IdMemory, Lane, Lease, LeaseSeen, Page, Pulse, Recall, RecallAction, Reclaimed, Retention,
     RunnerInfo, SessionId, SessionSeen, StoreError,
@@ -27,11 +28,13 @@ impl SqliteStore {
         session: &SessionId,
         info: &RunnerInfo,
         told: u64,
+        lanes: &[Lane],
     ) -> Result<Pulse, StoreError> {
-        check_session(session)?;
+        check_heartbeat(session, lanes)?;
         let json = serde_json::to_string(info)
             .map_err(|error| StoreError::Invalid(format!("invalid runner info: {error}")))?;
         let (session, name) = (session.clone(), info.name.replace(char::is_control, "?"));
+        let lanes = lanes.to_vec();
         let pulse = self
             .link
             .write(Promise::Loose, move |tx| {
@@ -56,6 +59,12 @@ impl SqliteStore {
                     identity: identity(tx)?,
                     sessions: pulse_sessions(tx)?,
                     recalls: recalls(tx, &session)?,
+                    next_due_ms: next_due(tx, &lanes)?,
+                    leased: tx.number("SELECT 1 FROM leases WHERE ns = ?1 LIMIT 1", [tx.ns])? > 0,
+                    lanes: tx.number(
+                        "SELECT count(*) FROM queues JOIN lanes USING (queue) WHERE ns = ?1",
+                        [tx.ns],
+                    )?,
                 })
             })
             .await?;
@@ -138,6 +147,19 @@ fn pulse_sessions(tx: &Tx<'_>) -> Result<Vec<SessionSeen>, StoreError> {
         }
     }
     Ok(sessions)
+}
+
+/// The earliest due time in lanes of queues that are not paused.
+fn next_due(tx: &Tx<'_>, lanes: &[Lane]) -> Result<Option<u64>, StoreError> {
+    let paused = paused_queues(tx)?;
+    let mut next = None;
+    for lane in lanes {
+        let Some(row) = tx.find_lane(lane)?.filter(|row| !paused.contains(&row.queue)) else { continue };
+        for part in 1..=SUSPECTS {
+            next = [next, head(tx, row.lane, part)?].into_iter().flatten().min();
+        }
+    }
+    Ok(next)
 }
 
 fn recalls(tx: &Tx<'_>, session: &SessionId) -> Result<Vec<Recall>, StoreError> {

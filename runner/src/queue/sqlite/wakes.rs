@@ -1,16 +1,22 @@
 //! Wake-ups: signals are rows that a call writes with its work; whoever listens reads those that it has not seen.
 //!
-//! A listener looks when the store in this process has signalled, when the system says that the log file has changed, and,
+//! A listener looks when the store in this process has signalled, when the system says that the log file has been touched, and,
 //! because not every file system does, every [`LOOK_EVERY`]: a look is a read of a counter in shared memory, and only a
 //! counter that has changed leads to a query. Where the system has been heard it looks by itself less often, so that an idle runner is idle.
+//!
+//! Whoever has committed a signal touches the log. That it was written is told by the system too, but before anybody can see what was, and
+//! for each heartbeat.
 
+use std::ffi::CString;
+use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, SyncSender};
 use std::time::Duration;
 
-use notify::{RecursiveMode, Watcher};
+use notify::event::ModifyKind;
+use notify::{EventKind, RecursiveMode, Watcher};
 use rusqlite::Connection;
 use tokio::sync::mpsc::{self, error::TrySendError};
 
@@ -24,8 +30,8 @@ use crate::queue::{Lane, SessionId, StoreError, Wake};
 const WAITING_MAX: usize = 1_024;
 /// How long a signal of another process may wait where the file system tells nothing.
 const LOOK_EVERY: Duration = Duration::from_millis(40);
-/// The same where it does.
-const LOOK_EVERY_HEARD: Duration = Duration::from_millis(250);
+/// The same where it does, as often as heartbeats look for lost signals.
+const LOOK_EVERY_HEARD: Duration = Duration::from_secs(1);
 /// Signals that are kept for those that have not looked yet.
 const SIGNALS_KEPT: u64 = 4_096;
 /// The pause before another attempt to open the file.
@@ -68,6 +74,8 @@ impl Listener {
         let opened = self.shared.open()?;
         let heard = Arc::new(AtomicBool::new(false));
         let _watcher = watch(&opened.log, poke.clone(), Arc::clone(&heard));
+        // Is it heard?
+        touch(&opened.log);
         let connection = &opened.connection;
         let fail = |error: rusqlite::Error| store_error(&error, &self.shared.path);
         let mut last = last_signal(connection).map_err(fail)?;
@@ -97,6 +105,10 @@ impl Listener {
 
     /// Hands on what is new. True when something was not, for want of room or because it is gone already.
     fn hand_on(&self, connection: &Connection, last: &mut i64) -> rusqlite::Result<bool> {
+        // Most of what is written is no signal.
+        if last_signal(connection)? == *last {
+            return Ok(false);
+        }
         // In one snapshot: what comes between the two queries would be taken for seen.
         let _snapshot = connection.unchecked_transaction()?;
         let mut statement = connection.prepare_cached(
@@ -143,12 +155,13 @@ fn last_signal(connection: &Connection) -> rusqlite::Result<i64> {
     connection.prepare_cached("SELECT ifnull(max(wake), 0) FROM wakes")?.query_row([], |row| row.get(0))
 }
 
-/// Pokes when the system says that the log has changed, and notes that it does. Without that, the listener looks by itself.
+/// Pokes when the system says that the log was touched, and notes that it does. Without that, the listener looks by itself.
 fn watch(log: &Path, poke: SyncSender<()>, heard: Arc<AtomicBool>) -> Option<notify::RecommendedWatcher> {
     let (folder, log) = (log.parent()?.to_owned(), log.file_name()?.to_owned());
     let changed = move |event: notify::Result<notify::Event>| {
-        let ours = event.is_ok_and(|event| event.paths.iter().any(|path| path.file_name() == Some(&log)));
-        if ours {
+        let touched = |kind| matches!(kind, EventKind::Modify(ModifyKind::Metadata(_)));
+        let ours = |event: &notify::Event| event.paths.iter().any(|path| path.file_name() == Some(&log));
+        if event.is_ok_and(|event| touched(event.kind) && ours(&event)) {
             heard.store(true, Ordering::Relaxed);
             // One poke that waits is enough.
             let _ = poke.try_send(());
@@ -157,6 +170,13 @@ fn watch(log: &Path, poke: SyncSender<()>, heard: Arc<AtomicBool>) -> Option<not
     let mut watcher = notify::recommended_watcher(changed).ok()?;
     watcher.watch(&folder, RecursiveMode::NonRecursive).ok()?;
     Some(watcher)
+}
+
+/// Tells whoever watches the log that a signal is there to be seen. One that is not told looks a little later.
+pub(super) fn touch(log: &Path) {
+    let Ok(path) = CString::new(log.as_os_str().as_bytes()) else { return };
+    // SAFETY: the path lives during the call, and no times are read where there is no pointer to them.
+    unsafe { libc::utimensat(libc::AT_FDCWD, path.as_ptr(), std::ptr::null(), 0) };
 }
 
 /// Removes signals that everybody has had time to see.

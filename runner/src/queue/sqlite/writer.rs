@@ -16,6 +16,7 @@ use super::files::bytes_of;
 use super::link::{Opened, Promise, Shared};
 use super::open::wait_for_locks;
 use super::tx::Tx;
+use super::wakes::touch;
 use crate::clock::{Monotonic, monotonic};
 use crate::queue::StoreError;
 
@@ -148,6 +149,7 @@ impl Writer {
         }
         if committed == Ok(true) {
             self.shared.poke_listeners();
+            touch(&opened.log);
         }
         if whole {
             self.keep_log_short(&mut opened);

@@ -135,7 +135,7 @@ impl Model {
     }
 
     /// The earliest due time of what is left and may be claimed.
-    fn next_due(&self, open: &[&LaneClaim], suspects: bool) -> Option<u64> {
+    pub(super) fn next_due(&self, open: &[&LaneClaim], suspects: bool) -> Option<u64> {
         let left = self.jobs.values().filter(|job| job.waits() && (suspects || !job.is_suspect()));
         let of_open = left.filter(|job| open.iter().any(|of| of.lane == job.lane()));
         of_open.map(|job| job.due()).min()

@@ -15,7 +15,7 @@ use crate::random::Random;
 
 pub(super) const KINDS: [&str; 3] = ["a", "b", "c"];
 /// A queue of several kinds.
-const MIXED: &str = "mixed";
+pub(super) const MIXED: &str = "mixed";
 /// Ids that callers choose among.
 const IDS: usize = 30;
 /// Jobs above which more are deleted than come.

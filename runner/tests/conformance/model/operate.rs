@@ -3,7 +3,7 @@
 use anyhow::{Context, Result, ensure};
 use hourhand::job::{Due, State};
 use hourhand::names::Name;
-use hourhand::queue::{IdMemory, JobRef, RecallAction, Retention, Verdict};
+use hourhand::queue::{IdMemory, JobRef, LaneClaim, RecallAction, Retention, Verdict};
 
 use super::enqueue::due_window;
 use super::job::{ModelJob, Spot};
@@ -157,6 +157,13 @@ impl Model {
         recalls.sort_unstable_by_key(|recall| (recall.0, recall.1));
         expected.sort_unstable_by_key(|recall| (recall.0, recall.1));
         ensure!(recalls == expected, "the recalls are {recalls:?}, expected {expected:?}");
+        let lanes = super::ops::lanes().into_iter().filter(|lane| !self.paused.contains(&lane.queue));
+        let open: Vec<LaneClaim> = lanes.map(|lane| LaneClaim::new(lane, 1)).collect();
+        let next = self.next_due(&open.iter().collect::<Vec<_>>(), true);
+        ensure!(pulse.next_due_ms == next, "next_due_ms is {:?}, expected {next:?}", pulse.next_due_ms);
+        let leased = self.jobs.values().any(|job| job.taken().is_some());
+        ensure!(pulse.leased == leased, "leased is {}", pulse.leased);
+        ensure!(pulse.lanes == self.lanes.len() as u64, "{} lanes, not {:?}", pulse.lanes, self.lanes);
         Ok(())
     }
 }

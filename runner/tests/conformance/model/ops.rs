@@ -1,16 +1,19 @@
 //! The steps of a run: what is asked of the store, and what it may answer.
 
+use std::collections::BTreeSet;
+
 use anyhow::{Result, bail};
 use bytes::Bytes;
 use hourhand::effects::StateFound;
 use hourhand::job::{Due, JobView, NewJob};
 use hourhand::names::{JobId, Name};
 use hourhand::queue::{
-    AttemptLog, ClaimRequest, Claimed, ClaimedJob, Enqueued, JobRef, LeaseSeen, ListQuery, LogWrite, Offered,
-    Pruned, Pulse, Reclaimed, Retention, SessionId, Settled, Settlement, Store, StoreError, Verdict,
+    AttemptLog, ClaimRequest, Claimed, ClaimedJob, Enqueued, JobRef, Lane, LeaseSeen, ListQuery, LogWrite,
+    Offered, Pruned, Pulse, Reclaimed, Retention, SessionId, Settled, Settlement, Store, StoreError, Verdict,
 };
 
-use crate::bed::{info, leases, list_all};
+use super::generate::{KINDS, MIXED};
+use crate::bed::{info, leases, list_all, name};
 
 /// Most calls that one purge or prune of a small store takes.
 const CALLS_MAX: usize = 50;
@@ -94,7 +97,10 @@ async fn ask(store: &dyn Store, op: &Op) -> Result<Answer, StoreError> {
         Op::Claim(request) => Answer::Claimed(store.claim(request).await?),
         Op::Settle(settlements) => Answer::Settled(store.settle(settlements).await?),
         Op::WriteLogs(logs) => Answer::Settled(store.write_logs(logs).await?),
-        Op::Heartbeat(session) => Answer::Pulse(store.heartbeat(session, &info(session), 0).await?),
+        Op::Heartbeat(session) => {
+            let lanes: Vec<Lane> = lanes().into_iter().collect();
+            Answer::Pulse(store.heartbeat(session, &info(session), 0, &lanes).await?)
+        }
         Op::EndSession(session) => {
             store.end_session(session).await?;
             Answer::Nothing
@@ -142,6 +148,13 @@ async fn purge(store: &dyn Store, queue: &Name) -> Result<Answer, StoreError> {
         }
     }
     panic!("purge never ends");
+}
+
+/// What heartbeats ask about: all lanes that a run may have.
+pub(super) fn lanes() -> BTreeSet<Lane> {
+    let queues = KINDS.iter().chain(&[MIXED]);
+    let lane = |queue: &str, kind: &str| Lane { queue: name(queue), kind: name(kind) };
+    queues.flat_map(|queue| KINDS.iter().map(|kind| lane(queue, kind))).collect()
 }
 
 async fn prune(store: &dyn Store) -> Result<Pruned, StoreError> {
