@@ -9,7 +9,9 @@ mod redis_server;
 
 use std::time::Duration;
 
-use criterion::{BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime};
+use criterion::{
+    BenchmarkGroup, Criterion, Throughput, criterion_group, criterion_main, measurement::WallTime,
+};
 use hourhand::clock::monotonic;
 use hourhand::job::NewJob;
 use hourhand::names::Name;

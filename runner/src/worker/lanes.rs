@@ -236,7 +236,15 @@ mod tests {
             traceparent: None,
             source: String::new(),
         };
-        ClaimedJob { job, lease, attempt: 1, max_attempts: 5, crashes: 0, due_ms: 1, receipt: bytes::Bytes::new() }
+        ClaimedJob {
+            job,
+            lease,
+            attempt: 1,
+            max_attempts: 5,
+            crashes: 0,
+            due_ms: 1,
+            receipt: bytes::Bytes::new(),
+        }
     }
 
     fn weigh(lanes: &mut Lanes, weights: &[u32]) {

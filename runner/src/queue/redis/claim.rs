@@ -119,7 +119,11 @@ pub(super) fn read_settled(reply: Value, asked: usize) -> Result<Vec<Settled>, S
 /// An answer of one character for each of so many.
 pub(super) fn read_answers(reply: Value, asked: usize) -> Result<Vec<char>, StoreError> {
     let answers: Vec<char> = text(reply)?.chars().collect();
-    if answers.len() == asked { Ok(answers) } else { Err(unexpected("answers for others than were asked for")) }
+    if answers.len() == asked {
+        Ok(answers)
+    } else {
+        Err(unexpected("answers for others than were asked for"))
+    }
 }
 
 fn read_claimed(reply: Value, request: &ClaimRequest) -> Result<Claimed, StoreError> {

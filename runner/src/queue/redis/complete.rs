@@ -40,7 +40,8 @@ impl RedisStore {
         answers: &mut [Option<Settled>],
         wanted: impl Fn(usize, &Option<Settled>) -> bool,
     ) -> Result<(), StoreError> {
-        let places: Vec<usize> = (0..settlements.len()).filter(|place| wanted(*place, &answers[*place])).collect();
+        let places: Vec<usize> =
+            (0..settlements.len()).filter(|place| wanted(*place, &answers[*place])).collect();
         if places.is_empty() {
             return Ok(());
         }
@@ -137,8 +138,9 @@ impl<'a> Usual<'a> {
     /// See lua/complete.lua.
     fn push(self, args: &mut Arguments) {
         let Self { settlement, result, lease } = self;
-        let LeaseParts { session, token, attempt, max_attempts, crashes, due_ms, order, record_bytes, .. } =
-            lease;
+        let LeaseParts {
+            session, token, attempt, max_attempts, crashes, due_ms, order, record_bytes, ..
+        } = lease;
         let event = event_text(settlement.run.as_ref(), &settlement.outcome);
         // `R`, and what follows the attempt.
         let (letter, rest) = event.split_at(1);

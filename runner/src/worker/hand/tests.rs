@@ -25,7 +25,15 @@ fn claim(token: u64, payload_bytes: usize, crashes: u32) -> Arc<Claim> {
         payload: Bytes::from(vec![0; payload_bytes]),
     };
     let lease = Lease { record: 100 - token, session: SessionId(Arc::from("s")), token };
-    Claim::new(ClaimedJob { job, lease, attempt: 1, max_attempts: 5, crashes, due_ms: 1, receipt: bytes::Bytes::new() })
+    Claim::new(ClaimedJob {
+        job,
+        lease,
+        attempt: 1,
+        max_attempts: 5,
+        crashes,
+        due_ms: 1,
+        receipt: bytes::Bytes::new(),
+    })
 }
 
 fn held(claimed: &Arc<Claim>) -> InHand {
