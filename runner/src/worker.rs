@@ -20,10 +20,8 @@ use crate::registry::Registry;
 use crate::sandbox::{JobLog, Limits, Sandbox, Stop, StopSignal};
 use crate::vitals::{Vital, Vitals};
 
-mod beside;
 mod claims;
 mod drains;
-mod flights;
 mod hand;
 mod lanes;
 mod logs;
@@ -40,9 +38,7 @@ mod timer;
 mod waiting;
 mod witness;
 
-use beside::More;
 use drains::Drains;
-use flights::Flights;
 pub(crate) use hand::Hand;
 use hand::{Claim, InHand, Moment, Running};
 pub use onlooker::Onlooker;
@@ -109,8 +105,9 @@ pub struct Worker {
     over: AtomicBool,
     /// On the store's clock, in milliseconds; 0 until the store has told.
     started_ms: AtomicU64,
-    flights: Flights,
-    more: More,
+    next_token: AtomicU64,
+    /// First token of the claim that is on its way; `u64::MAX` when none is.
+    in_flight: AtomicU64,
     /// Claims that may have been done although no reply came, and how many of them an audit has seen the end of.
     lost_claims: AtomicU64,
     audited_claims: AtomicU64,
@@ -175,8 +172,8 @@ impl Worker {
             stop_asked: AtomicBool::new(false),
             over: AtomicBool::new(false),
             started_ms: AtomicU64::new(0),
-            flights: Flights::default(),
-            more: More::default(),
+            next_token: AtomicU64::new(1),
+            in_flight: AtomicU64::new(u64::MAX),
             lost_claims: AtomicU64::new(0),
             audited_claims: AtomicU64::new(0),
             shortage: Shortage::default(),
@@ -200,7 +197,6 @@ impl Worker {
         })?);
         let mut serving = tokio::task::JoinSet::new();
         serving.spawn(claims::claim_loop(Arc::clone(&worker), vital("claims")));
-        serving.spawn(beside::beside_loop(Arc::clone(&worker), vital("claims-beside")));
         serving.spawn(wake_loop(Arc::clone(&worker), vital("wakes")));
         serving.spawn(registry_loop(Arc::clone(&worker), vital("handlers")));
         serving.spawn(logs::flush_loop(Arc::clone(&worker), vital("logs")));
@@ -245,7 +241,6 @@ impl Worker {
         self.stop_asked.store(true, SeqCst);
         self.stopping.notify_waiters();
         self.stopping.notify_one();
-        self.more.stop();
         self.give_back_held(|_| true);
     }
 
@@ -347,12 +342,23 @@ impl Worker {
     /// Whether a lease of this session is neither in the hand nor on its way to it.
     pub(crate) fn is_unknown(&self, token: u64) -> bool {
         // In this order: a claim's jobs enter the hand before it ceases to be in flight.
-        self.flights.are_over_with(token) && !self.hand.has(token)
+        token < self.in_flight.load(SeqCst) && token < self.next_token.load(SeqCst) && !self.hand.has(token)
+    }
+
+    fn take_tokens(&self, count: u64) -> u64 {
+        let first = self.next_token.load(SeqCst);
+        self.in_flight.store(first, SeqCst);
+        self.next_token.store(first + count, SeqCst);
+        first
     }
 
     /// Whether a claim is on its way.
     pub(crate) fn is_claiming(&self) -> bool {
-        self.flights.any()
+        self.in_flight.load(SeqCst) != u64::MAX
+    }
+
+    fn claim_ended(&self) {
+        self.in_flight.store(u64::MAX, SeqCst);
     }
 
     /// A claim brought no reply: the store may hold jobs for us that we do not know of.

@@ -5,8 +5,6 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
-use super::beside::is_undone;
-use super::flights::Who;
 use super::lanes::{Lanes, reached_a_bound};
 use super::outage::Pace;
 use super::outlook::{LOOK_EVERY, Seen};
@@ -19,8 +17,6 @@ use crate::vitals::Vital;
 
 /// How long a runner that was full waits for more free slots than one.
 const GATHER: Duration = Duration::from_millis(1);
-/// Lease tokens that a claim may use.
-pub(super) const TOKENS: u64 = 2 * BATCH_MAX as u64;
 /// Bounds of the look ahead, in milliseconds.
 const LOOK_AHEAD_MS: (u64, u64) = (2, 100);
 
@@ -114,9 +110,7 @@ impl Claimer {
         let mut next_due: Option<Monotonic> = None;
         let mut claimed_any = false;
         let mut bounded = false;
-        let mut windows = self.lanes.windows(CLAIM_LANES_MAX);
-        let only_window = windows.len() == 1;
-        for mut window in windows.drain(..) {
+        for mut window in self.lanes.windows(CLAIM_LANES_MAX) {
             vital.step();
             bounded |= self.lanes.within_bounds(&mut window, |kind| worker.hand.busy(kind));
             if window.is_empty() {
@@ -125,23 +119,23 @@ impl Claimer {
             let rest = vital.rest();
             let nobody_offers = worker.memory.undisturbed().await;
             drop(rest);
+            let room = worker.hand.room();
+            let running = worker.hand.counts().running;
+            let due_max = worker.shortage.bounded(room.due.min(BATCH_MAX), running, worker);
+            if due_max == 0 {
+                return Next::Slot;
+            }
             let Some(beat) = worker.memory.claims_on() else {
                 drop(nobody_offers);
                 return self.beat_first(worker, vital).await;
             };
-            let room = worker.hand.room();
-            let running = worker.hand.counts().running;
-            let due_max = |asked| {
-                worker.shortage.bounded(room.due.saturating_sub(asked).min(BATCH_MAX), running, worker)
-            };
-            let Some(begun) = worker.flights.begin(Who::Loop, TOKENS, due_max) else { return Next::Slot };
             let request = ClaimRequest {
                 session: worker.session.clone(),
-                due_max: begun.due_max,
-                ahead_max: room.ahead.min(begun.due_max),
+                due_max,
+                ahead_max: room.ahead.min(due_max),
                 look_ahead_ms: self.look_ahead_ms(),
                 suspect: room.suspect,
-                first_token: begun.first_token,
+                first_token: worker.take_tokens(2 * BATCH_MAX as u64),
                 beat,
                 lanes: window,
             };
@@ -152,14 +146,13 @@ impl Claimer {
             };
             self.measured(asked);
             if claimed.beat < beat {
-                worker.flights.end(Who::Loop);
+                worker.claim_ended();
                 drop(nobody_offers);
                 return self.beat_first(worker, vital).await;
             }
             worker.memory.claimed(claimed.beat);
             let clock = worker.read_clock(claimed.answered_us, asked);
             claimed_any |= !claimed.jobs.is_empty();
-            let is_more = claimed.next_due_ms.is_some_and(|due_ms| due_ms * 1_000 <= claimed.now_us);
             if let Some(due_ms) = claimed.next_due_ms {
                 let at = clock.instant_of(due_ms.saturating_sub(self.look_ahead_ms()));
                 next_due = Some(next_due.map_or(at, |known| known.min(at)));
@@ -167,12 +160,9 @@ impl Claimer {
             self.say_damage(claimed.damaged);
             self.lanes.served(&request.lanes, &claimed.jobs);
             bounded |= reached_a_bound(&request.lanes, &claimed.jobs);
-            if is_more && only_window {
-                worker.more.is_in(request.lanes);
-            }
             take(worker, claimed, clock);
             // Only now: an audit takes a lease that is neither in flight nor in the hand for lost.
-            worker.flights.end(Who::Loop);
+            worker.claim_ended();
         }
         worker.saw_nothing_due.store(next_due.is_none() && !claimed_any && !bounded, Relaxed);
         self.succeeded(worker);
@@ -225,11 +215,12 @@ impl Claimer {
 
     fn failed(&mut self, worker: &Worker, verb: &'static str, error: &StoreError) -> Next {
         worker.outage.failed(verb, error);
-        if verb == "claim" && !is_undone(error) {
+        let undone = matches!(error, StoreError::Invalid(_) | StoreError::NotReady(_) | StoreError::Full(_));
+        if verb == "claim" && !undone {
             // Before the claim has ended, or a stop might see neither.
             worker.claim_lost();
         }
-        worker.flights.end(Who::Loop);
+        worker.claim_ended();
         worker.saw_nothing_due.store(false, Relaxed);
         Next::Pause(self.pace.failed())
     }
@@ -242,7 +233,7 @@ impl Claimer {
 }
 
 /// Starts what is due, holds the rest.
-pub(super) fn take(worker: &Arc<Worker>, claimed: Claimed, clock: StoreClock) {
+fn take(worker: &Arc<Worker>, claimed: Claimed, clock: StoreClock) {
     if !claimed.jobs.is_empty() {
         worker.jobs_came();
     }

@@ -49,15 +49,11 @@ impl Shortage {
         std::mem::take(&mut self.state.lock().refused)
     }
 
-    /// Whether no more is claimed than surely fits.
-    pub(super) fn is_careful(&self) -> bool {
-        self.state.lock().careful_until.is_some_and(|until| monotonic() < until)
-    }
-
     /// How many of `wanted` jobs to claim beside those that run: all of them, or as many as surely have
     /// room together when each takes all that it may. One at least while none runs.
     pub(super) fn bounded(&self, wanted: usize, running: usize, worker: &Worker) -> usize {
-        if !self.is_careful() {
+        let careful = self.state.lock().careful_until.is_some_and(|until| monotonic() < until);
+        if !careful {
             return wanted;
         }
         let snapshot = worker.registry.snapshot();
