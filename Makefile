@@ -1,6 +1,6 @@
 # The menu. Each target installs what it needs: the Rust target for handlers, and for tests Debian packages.
 .DEFAULT_GOAL := help
-.PHONY: help setup toolchain build guests languages demo check test faults soak soak-handlers mutants bench bench-peers bench-native cost
+.PHONY: help setup toolchain build guests languages demo check test faults soak soak-handlers mutants bench bench-peers bench-stages bench-native cost
 
 help: ## show this menu
 	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -60,6 +60,11 @@ QUICK ?=
 bench-peers: setup guests ## Hourhand beside bee-queue, BullMQ, Celery and apalis-redis, in turns: make bench-peers ROUNDS=5 PEERS=bullmq (some 20 minutes for all)
 	$(if $(HOURHAND_BIN),,cargo build --release --package hourhand)
 	@scripts/peers/bench.py $(if $(QUICK),--quick,--rounds $(ROUNDS) --jobs $(JOBS)) $(PEERS)
+
+STAGES ?= 500000 128
+bench-stages: setup guests ## where the time of a job goes, by thread and script: make bench-stages STAGES="500000 256"
+	cargo build --release --package hourhand
+	@scripts/stages.py $(STAGES)
 
 bench-native: setup guests ## a handler that computes beside the same code run natively, with and without SIMD (some five minutes)
 	cargo build --release --package hourhand
