@@ -474,25 +474,6 @@ for _, job in ipairs(jobs) do
   reply[n + 1], reply[n + 2], reply[n + 3], reply[n + 4] = disposition, id, state_of(target), digits(target.due)
 end
 
--- From here on everything is decided; a foreign value under one of our names must show before the
--- first write.
-local function typed(command, key)
-  local answer = redis.pcall(command, key)
-  if type(answer) == 'table' and answer.err then
-    fail('HOURHAND_WRONGTYPE', key .. ' is not ours')
-  end
-  return answer
-end
-for _, key in ipairs({ JOBS, PAST, IDS, TOTALS, META, LOGS }) do
-  typed('HLEN', key)
-end
-typed('SCARD', LANES)
-for _, lane in ipairs(lanes) do
-  for part = 1, 4 do
-    typed('ZCARD', lane[part])
-  end
-end
-
 local function chunked(command, key, list)
   for from = 1, #list, CHUNK do
     redis.call(command, key, unpack(list, from, math.min(from + CHUNK - 1, #list)))
@@ -574,6 +555,25 @@ for _, target in ipairs(touched) do
   elseif target.due < head.due then
     head.due = target.due
   end
+end
+
+-- Everything is decided; a foreign value under a name that is written to must show before the first write. Indexes were read above.
+local function typed(command, key)
+  local answer = redis.pcall(command, key)
+  if type(answer) == 'table' and answer.err then
+    fail('HOURHAND_WRONGTYPE', key .. ' is not ours')
+  end
+end
+typed('HLEN', JOBS)
+typed('HLEN', TOTALS)
+typed('SCARD', LANES)
+for key, list in pairs({ [PAST] = pasts, [IDS] = ids, [LOGS] = logs }) do
+  if #list > 0 then
+    typed('HLEN', key)
+  end
+end
+for key in pairs(removes) do
+  typed('ZCARD', key)
 end
 
 -- Write.

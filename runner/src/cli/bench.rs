@@ -37,9 +37,6 @@ mod site;
 mod tally;
 mod throughput;
 
-/// Threads that make and enqueue jobs.
-const THREADS: usize = 2;
-
 /// A run.
 struct Bench {
     plan: Plan,
@@ -53,8 +50,8 @@ struct Bench {
 
 /// Measures what the arguments say.
 pub(super) fn run(context: &mut Context, args: &BenchArgs, config: Option<&str>) -> Result<Code, Fault> {
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(THREADS)
+    // One thread, as a program has it that enqueues: a call that waits for another thread to send it waits for that thread to wake.
+    let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .map_err(|error| Fault::failed(format!("cannot start: {error}")))?;
