@@ -228,7 +228,7 @@ for part = 1, 3 do
 end
 
 -- What leaves an index: the first so many where those are all that leave it, which is cheaper than each by name.
-local leaving, left_out = {}, {}
+local leaving = {}
 local function leave(n)
   local key = from_lane[n][from_part[n]]
   local list = leaving[key]
@@ -259,9 +259,6 @@ for n, member in ipairs(members) do
   else
     bytes = bytes + (bounded and redis.call('HSTRLEN', JOBS, rid) or 0)
     if bytes > bytes_max and #rids > 0 then
-      for rest = n, #members do
-        left_out[from_lane[rest][from_part[rest]]] = true
-      end
       break
     end
     local k = #rids + 1
@@ -338,7 +335,7 @@ for k, record in ipairs(hmget(JOBS, rids)) do
   end
 end
 for key, list in pairs(leaving) do
-  if first_of[key] and not left_out[key] and first_of[key] == #list then
+  if first_of[key] == #list then
     stage(key, 'zset').first = #list
   else
     stage(key, 'zset').del = list

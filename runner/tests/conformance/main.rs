@@ -94,6 +94,7 @@ macro_rules! conformance {
                 a_settle_whose_reply_was_lost_is_done_again
                 a_held_job_given_back_twice_is_done_twice
                 a_batch_of_settlements_is_answered_one_by_one
+                a_completion_that_is_in_a_call_twice_counts_once
                 a_settlement_of_another_lane_is_refused
                 retries_snoozes_and_releases_keep_their_place
                 a_snooze_and_a_release_use_no_attempt

@@ -107,6 +107,19 @@ pub(crate) async fn a_batch_of_settlements_is_answered_one_by_one<B: Bed>(bed: B
     assert_eq!(store.settle(&[]).await, Ok(vec![]));
 }
 
+pub(crate) async fn a_completion_that_is_in_a_call_twice_counts_once<B: Bed>(bed: B) {
+    let store = bed.store();
+    enqueue_all(store, &vec![job("a"); 2]).await;
+    let mut hand = Hand::new(store, "s");
+    let claimed = hand.claim(&["a"], 2).await;
+    let twice = settlement(&claimed[0], completed(b"1"));
+    let batch = [twice.clone(), settlement(&claimed[1], completed(b"2")), twice];
+    assert_eq!(hand.settle_all(&batch).await, [Settled::Done; 3]);
+    let counts = store.counts().await.expect("counts").queues.remove(0);
+    assert_eq!((counts.completed_total, counts.running), (2, 0));
+    assert_eq!(tally(store, "a").await.get(&State::Completed), Some(&2));
+}
+
 pub(crate) async fn a_settlement_of_another_lane_is_refused<B: Bed>(bed: B) {
     let store = bed.store();
     enqueue_all(store, &[job("a"), job("a")]).await;
