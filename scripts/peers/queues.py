@@ -144,10 +144,9 @@ class Hourhand:
 
     def __init__(self, binary: Path, guests: Path):
         self.binary = binary
-        modules = [guests / f"{kind}.wasm" for kind in ("noop", "echo")]
-        self.module = next((module for module in modules if module.exists()), None)
-        if self.module is None or not binary.exists():
-            raise Failure(f"expected {binary} and {modules[0]}: make bench-peers builds them")
+        self.module = guests / "noop.wasm"
+        if not self.module.exists() or not binary.exists():
+            raise Failure(f"expected {binary} and {self.module}: make bench-peers builds them")
         self.kind = self.module.stem
         self.has_bench = "\n  bench " in run([str(binary), "--help"], ROOT)
         self.version = run([str(binary), "--version"], ROOT).split()[-1]
