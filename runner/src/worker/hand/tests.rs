@@ -156,3 +156,23 @@ async fn outcomes_that_wait_for_the_store_are_bounded_too() {
     hand.settled(1..=32);
     assert_eq!((hand.room().due, hand.inner.lock().ending_bytes), (1_000, 0));
 }
+
+#[tokio::test]
+async fn a_full_runner_waits_for_a_quarter_of_its_slots_but_not_for_ever() {
+    use futures_util::FutureExt;
+    let hand = Hand::new(8);
+    let jobs: Vec<_> = (1..=8).map(|token| claim(token, 0, 0)).collect();
+    assert!(jobs.iter().all(|job| hand.start(job, running(job))));
+    let mut some_free = std::pin::pin!(hand.some_free(Duration::from_secs(600)));
+    assert_eq!(some_free.as_mut().now_or_never(), None);
+    hand.returned(1, 0);
+    assert_eq!(some_free.as_mut().now_or_never(), None, "one slot of eight is no quarter");
+    assert_eq!(hand.changed.notified().now_or_never(), None, "and wakes nobody");
+    hand.returned(2, 0);
+    assert_eq!(some_free.as_mut().now_or_never(), Some(()));
+    hand.returned(3, 0);
+    assert_eq!(hand.changed.notified().now_or_never(), Some(()), "from now on each counts again");
+    let full = Hand::new(8);
+    jobs.iter().for_each(|job| _ = full.start(job, running(job)));
+    full.some_free(Duration::from_millis(1)).await;
+}
